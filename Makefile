@@ -15,12 +15,19 @@ CLIENTS := .cache/clients/.ready
 FRAMEWORKS := .cache/frameworks/.ready
 MCP_CLIENTS := .cache/mcp-clients/.ready
 DOCS := .cache/docs/.ready
+BROWSER := .cache/browser/.ready
 
-# Tests wait more than they compute, so a core has work for three. A run that keeps no bytecode compiles everything again
-# in each of its processes.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
-WORKERS = $(shell $(PYTHON) -c 'import os; print(min(3 * (os.cpu_count() or 1), 16))')
-ALL_CORES = --numprocesses $(WORKERS) --dist worksteal
+# Tests of our programs as people run them: at a terminal, as the guides show, killed, flooded, on several nodes, beside
+# published peers.
+PROGRAM_TESTS := tests/cli tests/interop tests/nodes $(wildcard tests/*/test_*program*.py tests/test_*guide*.py) \
+	$(patsubst %,tests/test_%.py,client_pages quick_start set_up) \
+	$(patsubst %,tests/bridge/test_%.py,apart http killed through trouble) \
+	$(patsubst %,tests/server/test_%.py,crowd isolation mcp_clients unauthenticated) \
+	tests/mcp_host/test_hostile_servers.py
+OTHER_TESTS := tests/clients tests/browser tests/monitoring
+
+# A run that keeps no bytecode compiles everything again in each of its processes.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --workers auto
 
 # $(call install,ENVIRONMENT,LOCK): makes a virtual environment of a lock with hashes. pip says too much or nothing for half a
 # minute, so every tenth package is named. A pipe has the status of its end: a file tells that pip has failed.
@@ -37,9 +44,9 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-fast test-clients conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
+.PHONY: help setup demo demo-cluster test test-fast test-programs test-clients test-monitoring test-browser screenshots conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-progress bench-against bench-crowds bench-growth bench-pressure
-.PHONY: bench-computer bench-agent bench-registry bench-nodes bench-bridge bench-sealed bench-catalog bench-directory bench-peers
+.PHONY: bench-computer bench-agent bench-registry bench-nodes bench-bridge bench-sealed bench-monitored bench-console bench-catalog bench-directory bench-peers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,14 +134,40 @@ $(DOCS): docs/requirements.txt
 reference: $(READY) ## Print the reference pages of the documentation anew from the code
 	@$(BIN)/python -m reference
 
-test: lint types peers $(DOCS) ## All checks and all tests but those of test-clients, in under five minutes
-	@$(PYTEST) $(ALL_CORES) --ignore tests/clients
+# The types are checked while the tests are collected, which keeps one core busy. What that found is shown at the end.
+test: lint $(DOCS) ## All checks, and the tests of the package: about five minutes
+	@$(BIN)/mypy >.cache/types.txt 2>&1 & types=$$!; \
+	$(PYTEST) $(addprefix --ignore ,$(PROGRAM_TESTS) $(OTHER_TESTS)); result=$$?; \
+	wait $$types || result=1; cat .cache/types.txt; exit $$result
 
 test-fast: $(READY) ## The tests that start no process, in half a minute
-	@$(PYTEST) --fast --numprocesses logical --dist worksteal
+	@$(PYTEST) --fast
+
+test-programs: $(READY) $(PEERS) ## Our programs at a terminal, in the guides, killed, flooded, on several nodes: four minutes
+	@$(PYTEST) $(PROGRAM_TESTS)
 
 test-clients: $(READY) $(DOCS) $(EXAMPLES) $(CLIENTS) $(FRAMEWORKS) $(MCP_CLIENTS) $(NODE_CLIENT) ## What needs Node.js or a framework: MCP clients of others, examples, JavaScript
-	@$(PYTEST) $(ALL_CORES) tests/clients
+	@$(PYTEST) tests/clients
+
+test-monitoring: $(READY) ## The dashboard and the alerts, with Debian's Prometheus: half a minute
+	@command -v prometheus promtool >/dev/null || { echo "these tests need prometheus and promtool: install Debian's package prometheus" >&2; exit 1; }
+	@$(PYTEST) tests/monitoring
+
+# What drives the browser is no part of .venv: it is large, and nothing else needs it.
+test-browser: $(READY) $(BROWSER) ## The consoles in a real Chromium: needs chromium and npm, four minutes
+	@PYTHONPATH="$$(.cache/browser/python/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" PYTHONDONTWRITEBYTECODE= $(BIN)/pytest tests/browser
+
+screenshots: $(READY) $(BROWSER) ## Renew the pictures of the consoles in docs/images: as test-browser, and a Chinese font
+	@PYTHONPATH="$$(.cache/browser/python/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" $(BIN)/pytest tests/browser/test_screenshots.py --screenshots
+
+$(BROWSER): tests/browser/requirements.txt tests/browser/package.json tests/browser/package-lock.json
+	@command -v npm >/dev/null || { echo "these tests need npm, which is not on the PATH" >&2; exit 1; }
+	@echo "installing what drives the browser (once, until its lock changes)" >&2
+	@mkdir -p $(@D)
+	$(call install,$(@D)/python,$<)
+	@cp tests/browser/package.json tests/browser/package-lock.json $(@D)
+	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null
+	@touch $@
 
 conformance: $(READY) $(CONFORMANCE) ## MCP's conformance suite against a computer and a served registry, for each revision of MCP
 	@$(BIN)/python -m tests.conformance
@@ -152,9 +185,9 @@ test-faults: $(READY) ## Calls under kills, pauses and cuts, with one node and w
 	@$(BIN)/python -m tests.faults --nodes 3
 
 test-deep: $(READY) ## Socket.IO without sockets and the rules of offices, thirty times as many examples: five minutes
-	@$(PYTEST) tests/engine tests/core/test_offices_machine.py tests/directory/test_machine.py --hypothesis-profile=deep --numprocesses logical --dist worksteal
+	@$(PYTEST) tests/engine tests/core/test_offices_machine.py tests/core/test_codec.py tests/computer/test_organize.py tests/directory/test_machine.py --hypothesis-profile=deep
 
-bench: bench-peers ## All benchmarks, in a quarter of an hour; goals and ratios beside others are printed
+bench: bench-peers ## All benchmarks, in twenty minutes; goals and ratios beside others are printed
 	@$(BIN)/python -m benchmarks
 
 bench-quick: bench-peers ## The same as a first impression, in a minute and a half
@@ -199,6 +232,12 @@ bench-bridge: $(READY) ## A call of an MCP client through bridge, Server and com
 bench-sealed: $(READY) ## What signing and sealing add to a call
 	@$(BIN)/python -m benchmarks sealed
 
+bench-monitored: $(READY) ## What metrics, the audit trail and traces add to a call
+	@$(BIN)/python -m benchmarks monitored
+
+bench-console: $(READY) ## The operator's console with 1,000 computers: pages, updates, CPU of the Server
+	@$(BIN)/python -m benchmarks operator_console
+
 bench-catalog: $(READY) ## What an MCP client is offered of many computers, and how well tools are found by words
 	@$(BIN)/python -m benchmarks bridge_catalog tool_search
 
@@ -229,6 +268,7 @@ lock: $(READY) ## Renew requirements.lock from pyproject.toml, and those of the 
 	@$(COMPILE) pyproject.toml tests/clients/requirements.in --output-file tests/clients/requirements.txt
 	@$(COMPILE) pyproject.toml examples/requirements.in --extra computer --extra server --output-file examples/requirements.txt
 	@$(COMPILE) examples/frameworks.in --output-file examples/frameworks.txt
+	@$(COMPILE) tests/browser/requirements.in --output-file tests/browser/requirements.txt
 
 clean: ## Remove what set-up and tests made
 	@rm -rf $(VENV) .cache site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

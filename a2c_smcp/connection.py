@@ -375,7 +375,7 @@ def _encoded(write: Callable[..., bytes], number: int, content: list[Any], most:
 
 
 def _encoded_answer(number: int, answer: Any, most: int) -> tuple[bytes, Sequence[bytes]]:
-    """An ack packet: a tuple is several arguments, `None` is none. An answer that cannot be sent becomes an error."""
+    """An ack packet: a tuple is several arguments, `None` is no argument. What cannot be sent becomes an error."""
     try:
         if isinstance(answer, codec.Written):
             return _checked_size(ack_packet(_NAMESPACE, number, b"[", answer.text.encode(), b"]"), most), ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import random
 import re
@@ -15,6 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 from a2c_smcp.devices.proving import Prover
 from a2c_smcp.errors import ConfigError, NotAuthenticated
+from a2c_smcp.http.loopback import is_loopback
 from a2c_smcp.protocol import PROTOCOL_VERSION
 
 __all__ = ["Credentials", "Endpoint", "Reconnect", "cause_of", "is_proxy"]
@@ -89,7 +89,7 @@ class Endpoint:
     @property
     def may_sign(self) -> bool:
         """Whether the identity of this device may be proved there: over TLS, or without leaving this machine."""
-        return self.origin.startswith("https:") or (self.proxy is None and _is_loopback(urlsplit(self.url).hostname))
+        return self.origin.startswith("https:") or (self.proxy is None and self.is_local)
 
     async def connect_auth(self, credentials: Credentials, sid: str) -> dict[str, Any] | None:
         """The `auth` of a CONNECT in the session `sid`. Nothing is signed over plain http to another machine."""
@@ -106,8 +106,7 @@ class Endpoint:
     @property
     def is_local(self) -> bool:
         """Whether the Server is on this machine; proxies of the environment are not used then."""
-        host = urlsplit(self.url).hostname or ""
-        return host in ("localhost", "::1") or host.startswith("127.")
+        return is_loopback(urlsplit(self.url).hostname or "")
 
     def socketio_url(self, transport: str) -> str:
         """The URL of Socket.IO: below the path of the Server's URL, which may be mounted in another application.
@@ -161,13 +160,6 @@ def _words_for(error: OSError, number: int) -> str:
         return "nothing listens there"
     is_of_system = number > 0 and not isinstance(error, SSLError)
     return os.strerror(number) if is_of_system else str(error.strerror)
-
-
-def _is_loopback(host: str | None) -> bool:
-    try:
-        return ipaddress.ip_address(host or "").is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def is_proxy(url: str) -> bool:

@@ -240,10 +240,11 @@ class OwnedTasks:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def later(self, delay: float, work: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(delay, lambda: self.spawn(work()))

@@ -114,14 +114,17 @@ class GetSkillRet(TypedDict):
 
 
 class GetBlobReq(AgentCallData):
+    """`binary` is ours: the agent takes the chunk as an attachment."""
+
     computer: str
     blob_handle: str
     chunk_offset: NotRequired[int | None]
     max_chunk_bytes: NotRequired[int | None]
+    binary: NotRequired[bool]
 
 
 class GetBlobRet(TypedDict):
-    """A chunk. `blob` is base64; `total_size` and `sha256` are those of the whole."""
+    """A chunk. `blob` is base64, or an attachment; `total_size` and `sha256` are those of the whole."""
 
     blob_handle: str
     mime_type: str
@@ -129,17 +132,20 @@ class GetBlobRet(TypedDict):
     sha256: str
     chunk_offset: int
     eof: bool
-    blob: str
+    blob: str | bytes
     req_id: str
 
 
 class PutBlobReq(AgentCallData):
-    """A chunk of a file for the computer. The first one declares the whole, and has no `upload_id`."""
+    """A chunk of a file for the computer. The first one declares the whole, and has no `upload_id`.
+
+    `blob` is base64, or an attachment if the answer to the first one has said `binary`.
+    """
 
     computer: str
     chunk_offset: int
     eof: bool
-    blob: str
+    blob: str | bytes
     upload_id: NotRequired[str | None]
     total_size: NotRequired[int]
     sha256: NotRequired[str]
@@ -147,11 +153,13 @@ class PutBlobReq(AgentCallData):
 
 
 class PutBlobRet(TypedDict):
-    """The answer to the last chunk says where the file is."""
+    """The answer to the last chunk says where the file is. `in_flight` and `binary`, in the first one, are ours."""
 
     upload_id: str
     chunk_offset: int
     req_id: str
+    in_flight: NotRequired[int]
+    binary: NotRequired[bool]
     landing_path: NotRequired[str]
     total_size: NotRequired[int]
     sha256: NotRequired[str]

@@ -14,13 +14,15 @@ from benchmarks.table import told
 
 __all__: list[str] = []
 
-PEERS = interpreter("bench")
-SECTIONS: dict[str, Path] = {
+PEERS = "bench"
+SECTIONS: dict[str, Path | str] = {
     "relay": PEERS,
     "end_to_end": OURS,
     "progress": OURS,
     "transfers": OURS,
     "sealed": OURS,
+    "monitored": OURS,
+    "operator_console": OURS,
     "computer": OURS,
     "crowds": PEERS,
     "growth": PEERS,
@@ -33,15 +35,16 @@ SECTIONS: dict[str, Path] = {
     "tool_search": OURS,
     "sandboxed_start": OURS,
 }
-"""Each is a module of its own, and the Python that has what it stands on."""
+"""Each is a module of its own, and the Python that has what it stands on, or its peers."""
 
-UNHURRIED = {"agent", "nodes", "pressure"}
+UNHURRIED = {"agent", "monitored", "nodes", "operator_console", "pressure"}
 """What a first impression leaves out, unless it is named."""
 
 
-def run(module: str, python: Path, *arguments: str) -> bool:
+def run(module: str, stands_on: Path | str, *arguments: str) -> bool:
     """Runs a module to its end, which is in order when it is interrupted: what it started must not outlive it."""
     start = time.monotonic()
+    python = interpreter(stands_on) if isinstance(stands_on, str) else stands_on
     with subprocess.Popen([python, "-m", f"benchmarks.{module}", *arguments], cwd=ROOT) as process:
         try:
             process.wait()
@@ -65,7 +68,10 @@ def main() -> None:
     some = [name for name in SECTIONS if name in (chosen.sections or usual)]
     failed = [name for name in some if not run(name, SECTIONS[name], *(["--quick"] if chosen.quick else []))]
     is_complete = not (chosen.sections or chosen.quick or failed)
-    run("report", PEERS, *([] if is_complete else ["--into", str(FOUND)]))
+    if is_complete:
+        run("report", PEERS)
+    else:
+        run("report", OURS, "--into", str(FOUND), "--no-chart")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

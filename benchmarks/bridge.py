@@ -2,8 +2,8 @@
 
 The MCP server is on the SDK and behind streamable HTTP; both ways are called by the SDK's client, in turn, for clients
 of 2026-07-28 and of an older revision. Every part is a process of its own. Then a crowd: many MCP clients on one office
-call at a steady rate while two of them do not read what they are sent. They call a server that answers at once over
-stdio, so that the machine has the time for the way there.
+call at a steady rate while two of them do not read what they are sent, in every second round. They call a server that
+answers at once over stdio, so that the machine has the time for the way there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOOL, OFFICE = "echo", "desk"
 CROWDED_TOOL = "bare_0"
 WARM_UP = 96
 QUICK = 2
-CROWD = Crowd(clients=50, rate=20, slow=2, seconds=10)
+CROWD = Crowd(clients=50, rate=20, slow=2, seconds=6, rounds=3)
 
 
 @asynccontextmanager

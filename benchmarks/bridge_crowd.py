@@ -1,8 +1,8 @@
 """Many MCP clients of one bridge, each calling at a steady rate; some of them do not read what they are sent.
 
 The clients are plain HTTP connections of 2026-07-28, so that the machine measures the bridge and not the clients. A
-slow one has all its calls on one connection. It reads the answers at first, and then no more: the load is the same in
-both parts, and the difference is what the others wait for it.
+slow one has all its calls on one connection. In every second round it reads no answers: the load is the same in all
+rounds, and the difference is what the others wait for it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from benchmarks.table import Row, median, per
 __all__ = ["Crowd", "CrowdFound"]
 
 VERSION = "2026-07-28"
-ALONE = 4.0
-"""Seconds in which all clients read."""
 _LARGE = "x" * 20_000
 _LONGEST = 60.0
 
@@ -47,11 +45,10 @@ class CrowdFound:
 
 
 @dataclass(slots=True)
-class _Took:
+class _Round:
     """Seconds of each answered call, and the number of those without an answer."""
 
-    alone: list[float] = field(default_factory=list)
-    beside: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
     lost: int = 0
 
 
@@ -61,59 +58,67 @@ class Crowd:
     rate: float
     slow: int
     seconds: float
+    rounds: int
 
     def __str__(self) -> str:
         return f"{self.clients} clients, {self.rate:g}/s each, {self.slow} do not read"
 
     async def measured(self, url: str, tool: str, large: str) -> CrowdFound:
         """Calls `tool`; the slow ones call `large`, which says a text again."""
-        took = _Took()
+        await self._round(url, tool, large, does_read=True)  # the connections of everything between are warm then
+        pairs = [
+            (await self._round(url, tool, large, does_read=True), await self._round(url, tool, large, does_read=False))
+            for _ in range(self.rounds)
+        ]
+        beside = sorted(seconds for _, stopped in pairs for seconds in stopped.seconds)
+        waited = [median(stopped.seconds) / median(read.seconds) for read, stopped in pairs if stopped.seconds]
+        lost = sum(stopped.lost for _, stopped in pairs)
+        p99 = beside[int(len(beside) * 0.99)] if beside else 0.0
+        return CrowdFound(len(beside) + lost, lost, median(waited) if waited else None, median(beside), p99)
+
+    async def _round(self, url: str, tool: str, large: str, *, does_read: bool) -> _Round:
+        found = _Round()
         readers = self.clients - self.slow
         begin = asyncio.get_running_loop().time()
-        calling = [self._calls(url, tool, begin + number / readers / self.rate, took) for number in range(readers)]
-        slow = [self._stops_reading(url, large) for _ in range(self.slow)]
+        calling = [self._calls(url, tool, begin + number / readers / self.rate, found) for number in range(readers)]
+        slow = [self._slow_client(url, large, does_read=does_read) for _ in range(self.slow)]
         await asyncio.gather(*calling, *slow)
-        every = sorted(took.alone + took.beside)
-        waited = median(took.beside) / median(took.alone) if took.alone and took.beside else None
-        p99 = every[int(len(every) * 0.99)] if every else 0.0
-        return CrowdFound(len(every) + took.lost, took.lost, waited, median(every), p99)
+        return found
 
-    async def _calls(self, url: str, tool: str, begin: float, took: _Took) -> None:
+    async def _calls(self, url: str, tool: str, begin: float, found: _Round) -> None:
         """One client: it calls at its rate, whether or not the call before is answered."""
         loop = asyncio.get_running_loop()
         client = _Connections(url)
         tasks = []
-        for number in range(int((ALONE + self.seconds) * self.rate)):
-            due = begin + number / self.rate
-            await asyncio.sleep(max(0.0, due - loop.time()))
-            into = took.alone if due < begin + ALONE else took.beside
-            tasks.append(asyncio.create_task(self._one(client, tool, into, took)))
+        for number in range(int(self.seconds * self.rate)):
+            await asyncio.sleep(max(0.0, begin + number / self.rate - loop.time()))
+            tasks.append(asyncio.create_task(self._one(client, tool, found)))
         await asyncio.gather(*tasks)
         client.close()
 
-    async def _one(self, client: _Connections, tool: str, into: list[float], took: _Took) -> None:
+    async def _one(self, client: _Connections, tool: str, found: _Round) -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         try:
             async with asyncio.timeout(_LONGEST):
                 answer = await client.call(tool, PARAMS)
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
-            took.lost += 1
+            found.lost += 1
             return
         if answer.get("result", {}).get("isError", True):
-            took.lost += 1
+            found.lost += 1
         else:
-            into.append(loop.time() - begun)
+            found.seconds.append(loop.time() - begun)
 
-    async def _stops_reading(self, url: str, tool: str) -> None:
+    async def _slow_client(self, url: str, tool: str, *, does_read: bool) -> None:
         reader, writer = await asyncio.open_connection(*_place(url), limit=1024)
-        reading = asyncio.create_task(_read_all(reader))
-        for number in range(int((ALONE + self.seconds) * self.rate)):
-            if number == int(ALONE * self.rate):
-                reading.cancel()
+        reading = asyncio.create_task(_read_all(reader)) if does_read else None
+        for _ in range(int(self.seconds * self.rate)):
             writer.write(_request(url, tool, {"text": _LARGE}))
             await asyncio.sleep(1 / self.rate)
         writer.transport.abort()
+        if reading:
+            reading.cancel()
 
 
 class _Connections:

@@ -27,7 +27,7 @@ from benchmarks.processes import Running
 from benchmarks.report import save
 from benchmarks.table import Row, median, options, per, ratio, report
 
-__all__ = ["LOGGING", "allow_files", "url_of"]
+__all__ = ["LOGGING", "allow_files", "busy_share", "url_of"]
 
 MEASURED = tuple(each for each in CONTESTANTS if each.title in {SERVER, PUBLISHED, NODE})
 AT_ONCE = 32

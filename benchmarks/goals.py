@@ -35,6 +35,7 @@ class Goal:
 _RELAY = "relay of `a2c-smcp server`, calls per CPU-second"
 _MOUNTED = "the same, mounted in a uvicorn application"
 _CALL = "end to end, beside the direct MCP call"
+_CONSOLE = "operator's console, 1,000 computers and 100 calls/s"
 
 GOALS = (
     Goal("relay.node", _RELAY, "≥", 1.8, "× Node socket.io"),
@@ -57,6 +58,11 @@ GOALS = (
     Goal("sealed.signed", "a signed call", "≤", 0.25, " ms p50 over a plain one"),
     Goal("sealed.both", "a sealed and signed call", "≤", 0.7, " ms p50 over a plain one"),
     Goal("sealed.server", "CPU of the Server for a sealed call", "≤", 1.1, "× that of a plain one"),
+    Goal("monitored.relay", "relay with metrics and audit trail, calls per CPU-second", "≥", 0.9, "× without"),
+    Goal("monitored.traces", "a call with traces of all programs", "≤", 1.1, "× its p50 without"),
+    Goal("operator_console.page", f"{_CONSOLE}: a whole page", "≤", 1, " s"),
+    Goal("operator_console.lag", "the same: the latest of all updates", "≤", 1, " s"),
+    Goal("operator_console.cpu", "the same: CPU of the Server for a page that is open", "≤", 0.05, " of a core"),
     Goal("computer.get_tools", "`get_tools`, 500 tools", "≥", 20, "× faster than 0.4.2"),
     Goal("computer.get_desktop", "`get_desktop`, 50 windows", "≥", 2, "× faster than 0.4.2"),
     Goal("computer.get_desktop_3", "`get_desktop`, 3 of 50 windows", "≥", 10, "× faster than 0.4.2"),

@@ -22,6 +22,9 @@ import picows
 from benchmarks.processes import PATIENCE
 
 __all__ = [
+    "ACK",
+    "KEY",
+    "REQUEST",
     "Agent",
     "Burst",
     "Computer",
@@ -41,7 +44,8 @@ REQUEST, ACK = b"42/smcp,", b"43/smcp,"
 HEAD = len(ACK)
 LONGEST_HEAD = 48
 VERSION = "EIO=4&a2c_version=0.4.0"
-CONNECT = '40/smcp,{"token":"benchmark"}'
+KEY = "benchmark-0123456789"
+CONNECT = f'40/smcp,{{"token":"{KEY}"}}'
 PROSE = 'The tool said "tea is ready", twice.\n'
 """What results are made of: words, and now and then something that JSON has to escape."""
 
@@ -199,9 +203,9 @@ async def burst(offices: Sequence[Office], *, in_flight: int, seconds: float, re
 
 def result_of(size: int) -> bytes:
     """The arguments of an ack, so many bytes of them: a tool's result with that much text."""
-    around = len(json.dumps([_result("")]))
+    around = len(_json([_result("")]))
     escaped = json.dumps(PROSE * (size // len(PROSE)))[1:-1][: size - around].rstrip("\\")
-    return json.dumps([_result("@")]).replace("@", escaped).encode()
+    return _json([_result("@")]).replace("@", escaped).encode()
 
 
 @asynccontextmanager
@@ -285,3 +289,8 @@ def _request(number: int) -> bytes:
 
 def _result(text: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": False}
+
+
+def _json(value: object) -> str:
+    """As clients of Socket.IO write it, without blanks."""
+    return json.dumps(value, separators=(",", ":"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from reference import api, commands, configuration, events, failures, mcp_features
+from reference import api, commands, configuration, events, failures, mcp_features, metrics, modules
 
 __all__ = ["FOLDER", "PAGES"]
 
@@ -16,6 +16,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "mcp.md": mcp_features.page,
     "cli.md": commands.page,
     "errors.md": failures.page,
+    "metrics.md": metrics.page,
     "configuration.md": configuration.page,
     "api.md": api.page,
+    "modules.md": modules.page,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import threading
@@ -26,7 +27,9 @@ from tests.fast import forbidden_processes, is_fast
 from tests.peer import Peer, Wire
 from tests.valkey import running_valkey
 from tests.web_server import by_uvicorn
+from tests.workers import Workers, number_of_workers
 
+os.environ.setdefault("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")  # nothing enters the user's own
 gc.disable()  # until all tests are collected, which takes two thirds of the time without it
 
 # A slow machine is not a failing test: there is no bound on the time of an example.
@@ -37,8 +40,10 @@ settings.load_profile("suite")
 TRANSPORTS = {"websocket": ["websocket"], "polling": ["polling"], "upgrade": ["polling", "websocket"]}
 
 
-def pytest_configure() -> None:
-    """A shell lets its background jobs ignore Ctrl-C, and the programs of the tests would inherit that."""
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.workers:
+        config.pluginmanager.register(Workers(number_of_workers(config.option.workers)))
+    # A shell lets its background jobs ignore Ctrl-C, and the programs of the tests would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -52,6 +57,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only tests that start no process (make test-fast)")
+    parser.addoption("--workers", metavar="N", help="run the tests in N processes, or auto: three for each core")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,9 +11,21 @@ from typing import Any
 
 __all__ = ["forbidden_processes", "is_fast"]
 
-FOLDERS = {"agent", "bridge", "computer", "core", "engine", "faults", "mcp_host", "registry", "server", "skills"}
+FOLDERS = {
+    "agent",
+    "bridge",
+    "computer",
+    "console",
+    "core",
+    "engine",
+    "faults",
+    "mcp_host",
+    "registry",
+    "server",
+    "skills",
+}
 START_PROCESSES = {
-    *("agent/test_program", "agent/test_transports", "bridge/test_names"),
+    *("agent/test_odd_peers", "agent/test_program", "agent/test_transports", "bridge/test_names"),
     *(f"bridge/test_{name}" for name in ("apart", "http", "killed", "through", "trouble")),
     *(f"computer/test_{name}" for name in ("approval", "canary", "computer", "execution", "hotplug", "import_program")),
     *(f"computer/test_{name}" for name in ("inputs", "killed", "masked_messages", "program", "python_program")),

@@ -21,11 +21,26 @@ from subprocess import CompletedProcess, TimeoutExpired
 from tempfile import TemporaryFile, mkdtemp
 from typing import Self
 
-__all__ = ["PROGRAM", "ForkedScript", "Running", "folder_of_program", "forked", "run_program", "start_program"]
+__all__ = [
+    "PROGRAM",
+    "ForkedScript",
+    "Running",
+    "folder_of_program",
+    "forked",
+    "run_program",
+    "start_fork_server",
+    "start_program",
+]
 
 PROGRAM = Path(sys.executable).with_name("a2c-smcp")
 PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
+
+_IMPORTED_LATE = (
+    *("a2c_smcp.*", "anyio._backends._asyncio", "concurrent.futures.thread", "encodings.idna", "encodings.utf_8_sig"),
+    *("keyring.backends.fail", "keyring.backends.null", "rich.live", "typer._adapters", "typer.rich_utils", "uvloop"),
+)
+"""What most programs import when they run."""
 
 _REST = 1.0
 """How long the last words of a program that has ended may be on their way."""
@@ -196,12 +211,17 @@ def forked(script: Path, *words: object, python: Path | None = None, needs: str 
 @cache
 def folder_of_program() -> Path:
     """A folder for the PATH, in which `a2c-smcp` is forked."""
-    folder = _zygote() / "bin"
+    folder = _zygote() / f"bin-{os.getpid()}"
     folder.mkdir()
     *launch, _ = forked(Path())
     (folder / "a2c-smcp").write_text(f'#!/bin/sh\nexec {shlex.join([*launch, ""])} "$@"\n')
     (folder / "a2c-smcp").chmod(0o700)
     return folder
+
+
+def start_fork_server() -> None:
+    """Start it already, so that the processes which are forked from this one share it."""
+    _zygote()
 
 
 def _number(status: socket.socket, words: tuple[object, ...]) -> int:
@@ -260,7 +280,8 @@ def _begin(
 
 @cache
 def _zygote(python: Path = Path(sys.executable), later: str = "mcp.server.mcpserver,uvicorn") -> Path:
-    """The folder of its socket. There is one for each process that runs tests, and it ends with that process."""
+    """The folder of its socket. It ends with the process that runs tests, and with those that were forked from it."""
+    owner = os.getpid()
     folder = Path(mkdtemp(prefix="a2c-"))
     door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     door.bind(str(folder / "socket"))
@@ -268,11 +289,13 @@ def _zygote(python: Path = Path(sys.executable), later: str = "mcp.server.mcpser
     ours, theirs = socket.socketpair()
     with door, theirs:
         descriptors = [door.fileno(), theirs.fileno()]
-        at_once = "a2c_smcp.*" if python == Path(sys.executable) else ""
+        at_once = ",".join(_IMPORTED_LATE) if python == Path(sys.executable) else ""
         command = [python, "-P", Path(__file__).with_name("zygote.py"), *map(str, descriptors), at_once, later]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
 
     def end() -> None:
+        if os.getpid() != owner:
+            return
         ours.close()
         process.wait()
         shutil.rmtree(folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
-from tests.program import PROGRAM
+from tests.program import PROGRAM, folder_of_program
 
 __all__ = ["Machine", "Step", "is_printed", "steps", "texts"]
 
@@ -67,10 +67,14 @@ class Machine:
         file.write_text(json.dumps(configuration), "utf-8")
 
     async def starts(self, command: str, **environ: str) -> OnTerminal:
-        """Plain words that start our program start a forked one. A shell does the rest."""
+        """Plain words that start our program start a forked one. A shell does the rest, and forks it, too.
+
+        It is an alias there, because the program looks for itself on the PATH.
+        """
         name, *words = shlex.split(command)
         is_ours = name == PROGRAM.name and not _FOR_A_SHELL.search(command)
-        line = [str(PROGRAM), *words] if is_ours else ["sh", "-c", command]
+        alias = f"alias {PROGRAM.name}={shlex.quote(str(folder_of_program() / PROGRAM.name))}"
+        line = [str(PROGRAM), *words] if is_ours else ["sh", "-c", f"{alias}\n{command}"]
         return await self._stack.enter_async_context(
             on_a_terminal(*line, env=self.env | environ, lines=60, columns=250, cwd=self.folder)
         )

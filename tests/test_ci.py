@@ -1,4 +1,4 @@
-"""What CI runs: `make test test-clients conformance`, in a copy of the checkout at an awkward path."""
+"""What CI runs, in a copy of the checkout at an awkward path."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def test_the_tests_run_in_a_clean_copy_with_an_awkward_path(ci: list[str], tmp_p
     done = subprocess.run([*ci, "THEN=exit 3", ROOT / ".ci" / "run"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 3, done.stderr
     option, copy, *targets = (tmp_path / "told").read_text("utf-8").splitlines()
-    assert (option, targets) == ("-C", ["test", "test-clients", "conformance"])
+    kinds = ["test-programs", "test-clients", "test-monitoring", "test-browser"]
+    assert (option, targets) == ("-C", ["test", *kinds, "conformance"])
     name = Path(copy).name
     assert len(name) >= 120
     assert " " in name

@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -317,10 +318,13 @@ async def test_skills_are_listed_and_read_and_saved(machine: Machine) -> None:
     machine.put("../work/kitchen.json", {"mcpServers": {"kitchen": example_server("skill")}})
     await machine.runs(command(SKILLS, r"mkdir -p .*(?s:.)*"))
     up = await Up.start(machine, command(SKILLS, UP))
-    cooking = machine.home / ".a2c" / "skills" / "mcp" / "kitchen" / "cooking"
-    await until(cooking.exists)
-    await up.at("laptop>", "skills")
-    await up.shows(is_shown(SKILLS, "laptop> skills"))
+    is_listed = is_shown(SKILLS, "laptop> skills")
+    for times in count(1):  # those of a server are listed some time after it is ready
+        await up.at("laptop>", "skills")
+        await up.shows(lambda screen, times=times: screen.text.count("> skills") == times)
+        await up.shows(lambda screen: screen.line.rstrip() == "laptop>")
+        if is_listed(up.program.screen):
+            break
     for step in [each for each in steps(SKILLS) if each.command.startswith("a2c-smcp agent")]:
         asked = await up.agent(step.command)
         await asked.shows(lambda screen, step=step: is_printed(step.prints, screen.text))

@@ -52,9 +52,9 @@ class AgentBase(AgentEvents):
         state_folder: Path | None = None,
         origin: str | None = None,
     ) -> None:
-        """Does not connect yet. Raises `ConfigError` for a URL that is none.
+        """Does not connect yet. Raises `ConfigError` for an invalid URL.
 
-        `office` is one office or several; the default is an office with the agent's own name (003), `[]` is none.
+        `office` is one office or several; the default is an office with the agent's own name (003), `[]` is no office.
         `auth` supplies credentials where an `api_key` is not enough. `event_handler` is any object with some of the
         methods of `AgentEvents`. The tools of all computers appear in `registry`, beside those already in it. The tags
         and hints of tools of `trusted_computers` count for the registry's policy and retries; those of other computers

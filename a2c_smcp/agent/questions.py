@@ -4,7 +4,7 @@ A question arrives by `notify:tell_question`, in the answer to `client:get_quest
 in any order. `_seen` has the ids of all that arrived, so that the callback gets each of them once. `_open` has a task
 for each question that is not answered yet. The task waits for its turn (one question of a call at a time), calls the
 callback, and sends the answer. It ends early when the computer withdraws the question (`notify:tell_question_ended`)
-and when the call ends, whichever way: then the callback is cancelled if it is async, and its answer is not sent.
+and when the call ends in any way: then the callback is cancelled if it is async, and its answer is not sent.
 
 The answer is sent until it is acked. That is safe, because the same answer again is acked as the first one (WIRE §9).
 400 means that the content does not fit the form, and the question stays open: the callback is called again with the

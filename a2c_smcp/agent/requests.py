@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias, cast
 
@@ -24,6 +25,7 @@ from a2c_smcp.protocol.chunks import with_blob
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.protocol.questions import Answer
 from a2c_smcp.protocol.results import CallOrigin, CallToolResult
+from a2c_smcp.telemetry import conventions, tracing
 from a2c_smcp.types import Desktop
 
 __all__ = ["Requests"]
@@ -44,7 +46,7 @@ class Requests:
         self._connection = connection
         self.to_computer: Ask = connection.ask
         self._calls: dict[str, asyncio.Timeout] = {}
-        self.transfers = Transfers(self.ask_newer, self._until_changed, max_result)
+        self.transfers = Transfers(self.ask_newer, self._until_changed, self._carries_bytes, max_result)
         self.downloads = self.transfers.downloads
         self.open()
 
@@ -56,6 +58,18 @@ class Requests:
         self, outgoing: OutgoingCall, more: Mapping[str, Any] | None = None, receive: Receive | None = None
     ) -> CallToolResult:
         """Call a tool. A caller that stops waiting cancels the call on the computer. `more` are further fields."""
+        names = outgoing.tool, outgoing.computer, outgoing.office, outgoing.req_id
+        with tracing.span(conventions.agent_call, None, smcp.TOOL_CALL_EVENT, *names) as span:
+            if (meta := span.inject(more.get("_meta") if more else None)) is not None:
+                more = {**(more or {}), "_meta": meta}
+            result = await self._call_tool(outgoing, more, receive)
+            if result.is_error:
+                span.fail(conventions.TOOL_ERROR)
+            return result
+
+    async def _call_tool(
+        self, outgoing: OutgoingCall, more: Mapping[str, Any] | None, receive: Receive | None
+    ) -> CallToolResult:
         computer, tool, office, req_id = outgoing.computer, outgoing.tool, outgoing.office, outgoing.req_id
         seconds = _whole_seconds(outgoing.timeout)
         if receive:
@@ -101,9 +115,11 @@ class Requests:
         if not self._in_flight.locked():
             await self._in_flight.acquire()
             return
+        began = time.monotonic()
         try:
             async with asyncio.timeout(timeout):
                 await self._in_flight.acquire()
+            tracing.record_wait(conventions.queue, began, "agent")
         except TimeoutError:
             about = f"{_IN_FLIGHT} other calls did not end within {timeout:g} s"
             raise CallTimeout(about, outcome="not_run") from None
@@ -117,11 +133,11 @@ class Requests:
             await self._connection.ask(smcp.CANCEL_TOOL_CALL_EVENT, self._about(req_id), _LIMIT)
 
     async def tools(self, computer: str, office: str | None) -> list[smcp.SMCPTool]:
-        answer = await self.to_computer(smcp.GET_TOOLS_EVENT, self._addressed(computer, office), _LIMIT)
+        answer = await self._ask_computer(smcp.GET_TOOLS_EVENT, self._addressed(computer, office), _LIMIT)
         return _list_in(answer, "tools")
 
     async def config(self, computer: str, office: str | None) -> smcp.GetComputerConfigRet:
-        answer = await self.to_computer(smcp.GET_CONFIG_EVENT, self._addressed(computer, office), _LIMIT)
+        answer = await self._ask_computer(smcp.GET_CONFIG_EVENT, self._addressed(computer, office), _LIMIT)
         if not isinstance(answer, dict):
             raise SMCPError("the answer is not a configuration")
         return cast(smcp.GetComputerConfigRet, answer)  # as it came
@@ -129,7 +145,7 @@ class Requests:
     async def desktop(self, computer: str, size: int | None, window: str | None, office: str | None) -> list[Desktop]:
         wanted = {"desktop_size": size, "window": window}
         given = {field: value for field, value in wanted.items() if value is not None}
-        answer = await self.to_computer(smcp.GET_DESKTOP_EVENT, self._addressed(computer, office) | given, _LIMIT)
+        answer = await self._ask_computer(smcp.GET_DESKTOP_EVENT, self._addressed(computer, office) | given, _LIMIT)
         return _list_in(answer, "desktops")
 
     async def members(
@@ -180,7 +196,7 @@ class Requests:
         *,
         timeout: float = _LIMIT,
         then: Callable[[Any], Any] | None = None,
-        blob: str | None = None,
+        blob: str | bytes | None = None,
     ) -> Any:
         """Send an event that is newer than published Servers and computers, which answer it with nothing.
 
@@ -189,7 +205,7 @@ class Requests:
         """
         request = {**self._addressed(computer, office), **data}
         request = request if blob is None else with_blob(request, blob)
-        answer = await self.to_computer(event, request, timeout, then=then)
+        answer = await self._ask_computer(event, request, timeout, then=then)
         if answer is None and self._connection.is_deduplicated:  # a Server of ours, which carries all events
             raise UnsupportedEvent(f"computer {computer!r} does not know {event}")
         if answer is None:
@@ -198,7 +214,20 @@ class Requests:
 
     async def send(self, event: str, computer: str, data: dict[str, Any], timeout: float, office: str | None) -> Any:
         """Send any event. It is not sent twice, because its effect is unknown."""
-        return await self.to_computer(event, self._addressed(computer, office) | data, timeout, resend=Resend.NEVER)
+        return await self._ask_computer(event, self._addressed(computer, office) | data, timeout, resend=Resend.NEVER)
+
+    async def _ask_computer(self, event: str, request: dict[str, Any], timeout: float, **more: Any) -> Any:
+        """Send a request, as part of the trace of the caller if there is one."""
+        if not tracing.is_within():
+            return await self.to_computer(event, request, timeout, **more)
+        names = str(request["computer"]), request.get("office_id"), request["req_id"]
+        with tracing.span(conventions.agent_request, None, event, *names) as span:
+            traced = request | {"_meta": span.inject(request.get("_meta"))}
+            return await self.to_computer(event, traced, timeout, **more)
+
+    def _carries_bytes(self) -> bool:
+        """Whether bytes may be sent as attachments: the Server is one of ours, and nothing has to be sealed."""
+        return self._connection.is_deduplicated and self.to_computer == self._connection.ask
 
     async def _until_changed(self, timeout: float) -> None:
         await self._connection.after_version(self._connection.version(), timeout)

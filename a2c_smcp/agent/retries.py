@@ -24,6 +24,7 @@ import asyncio
 import logging
 import math
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -33,6 +34,7 @@ from a2c_smcp.agent.types import Seat
 from a2c_smcp.connection import Connection, ConnectionLost
 from a2c_smcp.errors import CallTimeout, ComputerLeft, ComputerNotFound, SMCPError, Unavailable
 from a2c_smcp.protocol.routing import SENT_BEFORE
+from a2c_smcp.telemetry import conventions, tracing
 
 __all__ = ["AGENT_MARGIN", "ConnectionState", "Resend", "RetriedRequest", "ReturningComputers"]
 
@@ -105,9 +107,14 @@ class RetriedRequest:
 
     async def _send_until_answered(self, deadline: float) -> Any:
         while True:
+            began = time.monotonic()
             connection, seen = await self.state.connected(), self.state.version()
+            tracing.record_wait(conventions.connection_wait, began, self.event)
             try:
-                return await self._ask(connection, deadline)
+                if not self._sendings:
+                    return await self._ask(connection, deadline)
+                with tracing.span(conventions.resend, None, self.event, self._sendings):
+                    return await self._ask(connection, deadline)
             except SMCPError as error:
                 pause = self._pause_after(error, is_outdated=self.state.version() != seen)
                 if pause is None:
@@ -115,7 +122,9 @@ class RetriedRequest:
                 self._last_error = error
             if pause > 0:
                 logger.info("%s waits: %s", self.event, self._last_error)
+                began = time.monotonic()
                 await self.state.after_version(seen, pause)
+                tracing.record_wait(conventions.connection_wait, began, self.event)
 
     async def _ask(self, connection: Connection, deadline: float) -> Any:
         self._is_sent = True

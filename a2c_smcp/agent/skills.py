@@ -28,7 +28,7 @@ _ASK_AGAIN = ("gone", "integrity")
 
 
 class SkillRequests:
-    """Methods that ask raise the error that the answer carries, and `SMCPError` for an answer that is none."""
+    """Methods that ask raise the error that the answer carries, and `SMCPError` for an invalid answer."""
 
     def __init__(self, ask: Requests, events: EventDispatcher, pauses: Reconnect) -> None:
         self._ask = ask

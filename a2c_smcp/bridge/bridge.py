@@ -14,9 +14,10 @@ from mcp.server.stdio import stdio_server
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge.office.office import BridgedOffice
 from a2c_smcp.bridge.options import BridgeOptions
-from a2c_smcp.bridge.serving.http import LOOPBACK_HOSTS, http_app
+from a2c_smcp.bridge.serving.http import http_app
 from a2c_smcp.bridge.serving.server import OfficeServer
-from a2c_smcp.registry.remote.mcp_server import ASGIApp
+from a2c_smcp.http.asgi import ASGIApp
+from a2c_smcp.http.loopback import LOOPBACK_HOSTS
 
 __all__ = ["Bridge", "BridgeOptions"]
 

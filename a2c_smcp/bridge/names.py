@@ -54,10 +54,6 @@ class GivenNames:
         self._records: dict[Owner, NameRecord] = {}
         self._owners: dict[str, Owner] = {}
 
-    def name_of(self, target: Target) -> str:
-        """The name of a tool, given now if it has none."""
-        return self.names_of([target])[target]
-
     def names_of(
         self,
         owners: Sequence[Owner],

@@ -17,9 +17,10 @@ from urllib.parse import quote
 from a2c_smcp.bridge.seats import MCP_PATH, ClientSeat, Occupant, SeatOptions, Seats
 from a2c_smcp.bridge.serving.http import until_over
 from a2c_smcp.errors import BadRequest, NotAuthenticated, NotAuthorised, NotFound, OfficeHasAgent, SMCPError
+from a2c_smcp.http.asgi import Receive, Scope, Send, header
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import Principal
-from a2c_smcp.server.mounts import Receive, Scope, Send, with_headers
+from a2c_smcp.server.mounts import with_headers
 
 __all__ = ["PREFIXES", "OfficesAsMCPServers", "agent_name"]
 
@@ -72,7 +73,7 @@ class OfficesAsMCPServers:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
-        if _header(scope, b"origin"):
+        if header(scope, b"origin"):
             send = with_headers(send, _FOR_WEB_PAGES)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         try:
@@ -99,16 +100,16 @@ class OfficesAsMCPServers:
                 return
 
     async def _seat(self, scope: Scope, office: str) -> ClientSeat:
-        """The seat of whoever has sent the request. Raises `SMCPError`."""
+        """The seat of the sender of the request. Raises `SMCPError`."""
         principal = await self._authenticate(scope)
         name = agent_name(principal)
         principal.check("agent", name, office)
         occupant = Occupant(principal.id, office, name)
         if not self._seats.has(occupant):
-            session = _header(scope, _SESSION)
+            session = header(scope, _SESSION)
             if not self._seats.keeps(occupant, session) if session else scope["method"] != "POST":
                 raise NotFound("there is no such session, begin a new one")
-        headers = {name.decode(): _header(scope, name) for name in _CREDENTIALS if _header(scope, name)}
+        headers = {name.decode(): header(scope, name) for name in _CREDENTIALS if header(scope, name)}
         return await self._seats.use(occupant, headers)
 
     async def _tell_metadata(self, scope: Scope, office: str, send: Send) -> None:
@@ -166,7 +167,7 @@ async def _refuse(scope: Scope, error: SMCPError, send: Send) -> None:
     """Answers in the way of MCP: a JSON-RPC error, at the status of HTTP that fits."""
     message, headers = error.message, []
     if isinstance(error, NotAuthenticated):
-        has_key = any(_header(scope, name) for name in _CREDENTIALS)
+        has_key = any(header(scope, name) for name in _CREDENTIALS)
         message = _WRONG_KEY if has_key else _NO_KEY
         headers = [(b"www-authenticate", _challenge(scope, has_key=has_key))]
     elif remedy := next((words for kind, words in _REMEDIES.items() if isinstance(error, kind)), ""):
@@ -191,11 +192,7 @@ async def _answer(send: Send, status: int, body: dict[str, Any], headers: list[t
 
 def _base(scope: Scope) -> str:
     """The URL of the Server, as its client wrote it."""
-    proto = _header(scope, b"x-forwarded-proto").partition(",")[0].strip()
+    proto = header(scope, b"x-forwarded-proto").partition(",")[0].strip()
     scheme = proto if proto in ("http", "https") else scope["scheme"]
-    host = _header(scope, b"x-forwarded-host").partition(",")[0].strip() or _header(scope, b"host")
+    host = header(scope, b"x-forwarded-host").partition(",")[0].strip() or header(scope, b"host")
     return f"{scheme}://{quote(host, safe=':[]')}{scope.get('root_path', '')}"
-
-
-def _header(scope: Scope, name: bytes) -> str:
-    return next((value.decode("latin-1") for field, value in scope["headers"] if field == name), "")

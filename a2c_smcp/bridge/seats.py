@@ -25,13 +25,15 @@ from typing import Any
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge.bridge import Bridge
 from a2c_smcp.bridge.options import BridgeOptions
+from a2c_smcp.bridge.serving.http import EndOfRequests
 from a2c_smcp.bridge.serving.session_files import SessionFiles
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Credentials
 from a2c_smcp.errors import NotAuthenticated, NotAuthorised, RateLimited, Unavailable
+from a2c_smcp.http.asgi import ASGIApp
 from a2c_smcp.loops import OwnedTasks
-from a2c_smcp.server.monitoring import audit
-from a2c_smcp.server.mounts import ASGIApp, Lifespan
+from a2c_smcp.server.mounts import Lifespan
+from a2c_smcp.server.observation import McpClientSeen
 
 __all__ = ["MCP_PATH", "ClientSeat", "Occupant", "SeatOptions", "Seats"]
 
@@ -58,7 +60,7 @@ class Occupant:
 class SeatOptions:
     """Times are in seconds. `bridge` makes the options of the bridge of an occupant.
 
-    `e2e` and `origin` are those of its agents: see `AsyncSMCPAgentClient`.
+    `e2e` and `origin` are those of its agents: see `AsyncSMCPAgentClient`. `on_seen` is told which clients use a seat.
     """
 
     idle: float = 60.0
@@ -67,6 +69,7 @@ class SeatOptions:
     bridge: Callable[[Occupant], BridgeOptions] = field(default=lambda occupant: BridgeOptions())
     e2e: Sealing = "off"
     origin: str | None = None
+    on_seen: Callable[[McpClientSeen], None] = field(default=lambda seen: None)
 
 
 class Seats:
@@ -120,7 +123,7 @@ class ClientSeat:
         self, occupant: Occupant, url: str, options: SeatOptions, close_soon: Callable[[ClientSeat], None]
     ) -> None:
         self.occupant = occupant
-        self.is_over = asyncio.Event()
+        self.is_over = EndOfRequests()
         self._headers: Mapping[str, str] = {}
         self._dialled_with: Mapping[str, str] = {}
         sealing: dict[str, Any] = {"e2e": options.e2e, "origin": options.origin}
@@ -149,7 +152,7 @@ class ClientSeat:
         try:
             if not self._is_joined:
                 await self._join_once()
-            if self.is_over.is_set():
+            if self.is_over.is_set:
                 raise Unavailable("the access to this office has ended just now, try again")
         except BaseException:
             self.release()
@@ -158,7 +161,7 @@ class ClientSeat:
     def release(self) -> None:
         """The request is over."""
         self._users -= 1
-        if not (self._users or self.is_over.is_set()):
+        if not (self._users or self.is_over.is_set):
             self._after(self._options.idle if self._is_joined else 0.0, self._rest)
 
     @contextmanager
@@ -228,7 +231,7 @@ class ClientSeat:
             del self._clients[next(iter(self._clients))]
         self._clients[client] = None
         who = self.occupant
-        audit("mcp client", office=who.office, agent=who.name, client=client, principal=who.principal)
+        self._options.on_seen(McpClientSeen(who.office, who.name, client, who.principal))
 
     async def _rest(self) -> None:
         """Leaves the office if nobody uses it. A seat that was never in it has no sessions, and is closed."""

@@ -11,11 +11,12 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import singledispatch
 from importlib import import_module
 from itertools import takewhile
 from keyword import iskeyword
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
@@ -29,12 +30,44 @@ from a2c_smcp.errors import SMCPError
 
 __all__ = ["COMMANDS", "Ending", "build", "build_for", "carry_out", "ending_of"]
 
-COMMANDS = (
-    "demo", "up", "server", "nodes", "computer", "agent", "bridge",
-    "login", "logout", "key", "device", "policy", "doctor", "import", "export", "connect",
-)  # fmt: skip
-"""Each is a module in `commands/` with a function or group of its name; a keyword of Python has a `_` at its end."""
 
+class CommandSpec(NamedTuple):
+    """A subcommand: the folder of its module below `cli/`, whether it makes spans, and whether it has `--log-json`."""
+
+    folder: str = "commands"
+    makes_spans: bool = False
+    has_log_json: bool = False
+
+
+_PLAIN = CommandSpec()
+_OPERATING = CommandSpec("commands.operating")
+_PROGRAM = CommandSpec(makes_spans=True, has_log_json=True)
+
+COMMANDS = {
+    "demo": _PLAIN,
+    "up": _PROGRAM,
+    "server": _PROGRAM,
+    "office": _OPERATING,
+    "nodes": _OPERATING,
+    "computer": _PROGRAM,
+    "agent": CommandSpec(makes_spans=True),
+    "bridge": _PROGRAM,
+    "login": _PLAIN,
+    "logout": _PLAIN,
+    "key": _OPERATING,
+    "device": _PLAIN,
+    "policy": _PLAIN,
+    "audit": _PLAIN,
+    "doctor": _PLAIN,
+    "import": _PLAIN,
+    "export": _PLAIN,
+    "connect": _PLAIN,
+}
+"""In the order of `--help`. The module has a function or group of the same name; a keyword of Python has a `_` at its
+end."""
+
+_TRACE_FILE = "A2C_TRACE_FILE"
+"""The variable that names a file for spans."""
 
 _COMPLETED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 """Variables in which a shell passes the line to complete: bash, and other shells."""
@@ -52,8 +85,8 @@ def build(wanted: str | None = None) -> typer.Typer:
     """The command line with the wanted subcommand, or with all if there is no such one."""
     app = _without_commands()
     for name in (wanted,) if wanted in COMMANDS else COMMANDS:
-        own = f"{name}_" if iskeyword(str(name)) else str(name)
-        found = getattr(import_module(f"a2c_smcp.cli.commands.{own}"), own)
+        own = f"{name}_" if iskeyword(name) else name
+        found = getattr(import_module(f"a2c_smcp.cli.{COMMANDS[name].folder}.{own}"), own)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
@@ -129,7 +162,9 @@ class Ending(NamedTuple):
 
 def carry_out(app: typer.Typer, words: Sequence[str]) -> NoReturn:
     """Run the command line, and exit."""
+    export_last_spans = None
     try:
+        export_last_spans = _trace(words)
         code = app(words, standalone_mode=False, color=False if os.environ.get("NO_COLOR") else None)
     except Exception as error:
         if "--debug" in takewhile(_is_option, words):
@@ -140,17 +175,33 @@ def carry_out(app: typer.Typer, words: Sequence[str]) -> NoReturn:
         if ending.words:
             _say(ending.words)
         sys.exit(ending.code)
+    finally:
+        if export_last_spans:
+            export_last_spans()
     sys.exit(_FAILED if code == _INTERRUPTED else code)
 
 
+def _trace(words: Sequence[str]) -> Callable[[], None] | None:
+    """Have the spans of a program exported, if the environment asks for it. Raises `ConfigError`."""
+    wanted = next((word for word in words if not word.startswith("-")), "")
+    is_asked_for = any(name.startswith(("OTEL_", _TRACE_FILE)) for name in os.environ)
+    if not (is_asked_for and COMMANDS.get(wanted, _PLAIN).makes_spans):
+        return None
+    from a2c_smcp.telemetry.exporting import export_traces
+
+    file = os.environ.get(_TRACE_FILE)
+    return export_traces(wanted, Path(file) if file else None)
+
+
 def _wants_json(words: Sequence[str]) -> bool:
-    variable = os.environ.get(server_variable("--log-json"), "").lower()
-    return "server" in words and ("--log-json" in words or variable in _YES)
+    variable = server_variable("--log-json") if "server" in words else "A2C_LOG_JSON"
+    has_option = any(COMMANDS.get(word, _PLAIN).has_log_json for word in words)
+    return has_option and ("--log-json" in words or os.environ.get(variable, "").lower() in _YES)
 
 
 def _say(words: str) -> None:
     """Print on stderr, as JSON if logs are."""
-    if line := logs.as_json_line(logger, logging.ERROR, words):
+    if line := logs.as_json_line(logger, logging.ERROR, words, event="failed"):
         typer.echo(line, err=True)
     else:
         Terminal().show(words, "red")

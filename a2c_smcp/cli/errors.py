@@ -141,7 +141,7 @@ _UNAVAILABLE = {
 """By words in the message of `Unavailable`."""
 
 _BOUND_KEY = _Advice(
-    "`a2c-smcp device` shows this device; whoever runs the Server binds a key to it with `a2c-smcp key --device`.",
+    "`a2c-smcp device` shows this device; the operator of the Server binds a key to it with `a2c-smcp key --device`.",
     "{url} does not accept this key from here: {about}",
 )
 

@@ -9,37 +9,42 @@ import asyncio
 import gc
 import logging
 import re
-from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from a2c_smcp.audit.file import AuditFile
 from a2c_smcp.cli.call_checks import Pin, use_scanners
-from a2c_smcp.cli.errors import Failed, WrongUse, at_the_prompt, file_error, with_server_remedy
+from a2c_smcp.cli.errors import Failed, WrongUse, file_error
 from a2c_smcp.cli.options import E2E, option
+from a2c_smcp.cli.owner_console.serving import ConnectionReporter, ConsoleOptions, ServedConsole, WebhookOptions
 from a2c_smcp.cli.policies.source import PolicySource, rules_of
 from a2c_smcp.cli.progress import ServerProgress
-from a2c_smcp.cli.prompt.approvals import PendingApprovals
-from a2c_smcp.cli.prompt.asked import PendingQuestions
+from a2c_smcp.cli.prompt.grants import Grants
+from a2c_smcp.cli.prompt.owner import InteractiveOwner
 from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.sign_in import SignInGuide
-from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.cli.terminal import Say, Terminal
 from a2c_smcp.computer.approval import approve_all
+from a2c_smcp.computer.audit import recorded
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration, read_all
-from a2c_smcp.computer.configuration.watch import RefusedChanges, digest_of_configuration, trusting, watch
+from a2c_smcp.computer.configuration.watch import Consent, RefusedChanges, digest_of_configuration, trusting, watch
+from a2c_smcp.computer.pending import PendingApprovals, PendingQuestions
 from a2c_smcp.computer.policy.advice import warnings_about
 from a2c_smcp.computer.secrets import MaskFilter
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.loops import cancel_and_wait, stop_on_signals
+from a2c_smcp.loops import stop_on_signals
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.status import State
 from a2c_smcp.private_files import default_folder
 
 if TYPE_CHECKING:
-    from a2c_smcp.cli.prompt.console import Console
+    pass
 
 __all__ = [
     "ApproveBy",
@@ -49,6 +54,7 @@ __all__ = [
     "IdleStop",
     "Landing",
     "LocalComputer",
+    "MetricsPort",
     "NoInput",
     "OwnerOptions",
     "Sign",
@@ -96,6 +102,17 @@ Landing = Annotated[
     ),
 ]
 Sign = Annotated[bool, option(None, "--sign", "Sign answers with the key of this device, for agents with --verify.")]
+MetricsPort = Annotated[
+    int | None,
+    option(
+        None,
+        "--metrics-port",
+        "Serve metrics for Prometheus at /metrics on this port of 127.0.0.1; 0 takes a free one.",
+        min=0,
+        max=65535,
+        show_default=False,
+    ),
+]
 DesktopOption = Annotated[Desktop, option(None, "--desktop", _DESKTOP)]
 SkillsFolder = Annotated[
     Path | None,
@@ -131,12 +148,21 @@ class OwnerOptions:
     pin: Pin | None = None
     scanners: list[str] | None = None
     rules: PolicySource | None = None
+    metrics_port: int | None = None
+    audit: Path | None = None
+    audit_arguments: bool = False
+    console: ConsoleOptions | None = None
+    webhook: WebhookOptions | None = None
 
     def __post_init__(self) -> None:
         if self.yes and self.approve_by is ApproveBy.client:
             raise WrongUse(
                 "--yes lets every tool run: nobody is asked with --approve-by client", "Leave one of them out."
             )
+
+    @property
+    def approves_without_owner(self) -> bool:
+        return self.yes or self.approve_by is ApproveBy.client
 
     def of_computer(self) -> dict[str, Any]:
         """The arguments of the `Computer`."""
@@ -169,16 +195,29 @@ class LocalComputer:
         self._is_stopping = False
         questions = Questions(terminal) if terminal.can_ask and not given.no_input else None
         guide = SignInGuide(terminal, questions, no_browser=given.no_browser or questions is None)
-        self._owner = None
-        if questions and terminal.console:
-            self._owner = InteractiveOwner(terminal, questions, self._progress, guide)
+        self._approvals = PendingApprovals()
+        self._questions = PendingQuestions(self._approvals.numbers, self._approvals.first_added)
+        waiting = self._approvals, self._questions
+        parts = (terminal, questions, self._progress, guide) if questions and terminal.console else None
+        self._owner = InteractiveOwner(*parts, *waiting) if parts else None
         self._refused = RefusedChanges(files, digest_of_configuration)
-        self._consent = trusting if given.trust_changes else questions.consent if questions else None
-        self.can_approve = given.yes or self._owner is not None or given.approve_by is ApproveBy.client
-        self._scanners = given.scanners
-        callbacks = _callbacks(questions, self._owner, guide, approve_everything=given.yes)
+        self._consent = _consent(given, questions)
+        can_ask = given.console is not None or self._owner is not None
+        self.can_approve = given.approves_without_owner or can_ask
+        self._given, self._scanners, self._metrics_port = given, given.scanners, given.metrics_port
+        callbacks = _callbacks(questions, waiting if can_ask else (None, None), guide, approve_everything=given.yes)
         self.computer = Computer(name, on_state=self._on_state, **given.of_computer(), **callbacks)
+        self._pages = self._served(given, can_ask=can_ask)
         self._fill()
+
+    def _served(self, given: OwnerOptions, *, can_ask: bool) -> ServedConsole | None:
+        """The console and the webhook, if one of them is wanted."""
+        if not (given.console or given.webhook):
+            return None
+        if not can_ask:
+            self._terminal.show("--webhook: nobody can answer, and it is told of nothing; add --console", "yellow")
+        waiting = self._approvals, self._questions
+        return ServedConsole(self.computer, *waiting, self._terminal.show, given.console, given.webhook)
 
     @property
     def starting(self) -> list[str]:
@@ -192,29 +231,52 @@ class LocalComputer:
             self.computer.add_server(server)
         gate, known = self.computer.gate, self._configuration.servers.keys()
         for words in warnings_about(gate.policy, known) if gate else ():
-            self._terminal.show(f"policy: {words}", "yellow")
+            self._terminal.show(f"policy: {words}", "yellow", event="policy")
         if not self._starting:
             self.settled.set()
 
-    async def serve(
-        self, url: str, office: str, on_connection: Callable[[str], None] | None = None, **link: Any
-    ) -> None:
+    async def serve(self, url: str, office: str, on_connection: Say | None = None, **link: Any) -> None:
         """Run until a signal. Raises the error with which the Server refuses this computer for good."""
         await self._check_refused()
         use_scanners(self.computer, self._scanners, self._configuration)
         if self._rules and self.computer.gate:
             await self._rules.check_refused(self.computer.gate.policy, self._consent)
         gc.freeze()  # imported modules stay for ever: the collector need not visit them
-        with self._progress.shown(self._configuration.servers.values()):
-            serve = partial(self._owner.serve, self.computer) if self._owner else self.computer.run
-            report = _ConnectionReporter(on_connection or self._terminal.show)
-            serving = asyncio.create_task(serve(url, office=office, on_connection=report, **link))
-            watching = asyncio.create_task(self._watch())
-            await self._until_stopped(serving, watching)
+        async with AsyncExitStack() as stack:
+            path, with_arguments = self._given.audit, self._given.audit_arguments
+            audit = stack.enter_context(recorded(self.computer, path, with_arguments=with_arguments))
+            if self._metrics_port is not None:
+                await self._serve_metrics(stack, self._metrics_port, audit)
+            stack.enter_context(self._progress.shown(self._configuration.servers.values()))
+            if self._pages:
+                await stack.enter_async_context(self._pages.serving(office))
+            await self._serve(url, office, on_connection or self._terminal.show, **link)
+
+    async def _serve(self, url: str, office: str, say: Say, **link: Any) -> None:
+        report = ConnectionReporter(say, self._pages, url=Endpoint(url=url).shown_url, office=office)
+        if self._owner is None and self._pages:  # at the prompt, the prompt keeps what is allowed for good
+            tell = partial(self._terminal.show, event="grants")
+            Grants(self.computer.approvals, self.computer.name, default_folder(), tell).enter(url, office)
+        serve = partial(self._owner.serve, self.computer) if self._owner else self.computer.run
+        serving = asyncio.create_task(serve(url, office=office, on_connection=report, **link))
+        watching = asyncio.create_task(self._watch())
+        await self._until_stopped(serving, watching)
+
+    async def _serve_metrics(self, stack: AsyncExitStack, port: int, audit: AuditFile | None) -> None:
+        """Serve metrics until the stack ends. Raises `Failed`."""
+        from a2c_smcp.computer.metrics import serving_metrics
+
+        try:
+            taken = await stack.enter_async_context(serving_metrics(self.computer, port, audit))
+        except OSError as error:
+            remedy = "Choose another --metrics-port, or 0 for a free one."
+            raise Failed(f"Cannot listen on 127.0.0.1:{port}: {error.strerror}", remedy) from None
+        place = f"http://127.0.0.1:{taken}/metrics"
+        self._terminal.show(f"metrics at {place}", event="metrics", url=place)
 
     async def _watch(self) -> None:
         """Follow the configuration files, and the policy."""
-        say = self._terminal.show
+        say = partial(self._terminal.show, event="configuration")
         async with asyncio.TaskGroup() as following:
             following.create_task(
                 watch(self.computer, self._files, self._configuration, say, self._consent, self._refused)
@@ -251,10 +313,12 @@ class LocalComputer:
     def _on_stop(self) -> None:
         self._progress.end()
         if self._terminal.console:
-            self._terminal.show("stopping (Ctrl-C again stops at once)")
+            self._terminal.show("stopping (Ctrl-C again stops at once)", event="stopping")
 
     def _on_state(self, name: str, state: State, reason: str) -> None:
         (self._owner.on_state if self._owner else self._progress)(name, state, reason)
+        if self._pages:
+            self._pages.on_state(name, state, reason)
         if state != "starting":
             self._starting.discard(name)
         is_ending = self._is_stopping or (self._owner is not None and self._owner.has_quit)
@@ -276,9 +340,9 @@ def _read(paths: list[Path], terminal: Terminal) -> Configuration:
     except SMCPError as error:
         raise file_error(error) from None
     for words in found.unknown:
-        terminal.show(words, "yellow")
+        terminal.show(words, "yellow", event="configuration")
     if not found.servers:
-        terminal.show("no MCP servers: --config names a file of them", "yellow")
+        terminal.show("no MCP servers: --config names a file of them", "yellow", event="configuration")
     return found
 
 
@@ -291,110 +355,33 @@ def _seconds(text: str | None) -> float | None:
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
+def _consent(given: OwnerOptions, questions: Questions | None) -> Consent | None:
+    """What is asked whether a change of the files may be applied; `None` if nobody can be."""
+    if given.trust_changes:
+        return trusting
+    return questions.consent if questions else None
+
+
 def _callbacks(
-    questions: Questions | None, owner: InteractiveOwner | None, guide: SignInGuide, *, approve_everything: bool
+    questions: Questions | None,
+    waiting: tuple[PendingApprovals, PendingQuestions] | tuple[None, None],
+    guide: SignInGuide,
+    *,
+    approve_everything: bool,
 ) -> dict[str, Any]:
     """What the Computer calls: for approval of a tool call or a command, an input, a question, a page to sign in on."""
     callbacks: dict[str, Any] = {
         "prompt": questions.value if questions else None,
-        "on_question": owner.on_question if owner else None,
+        "on_question": waiting[1],
         "open_url": guide.open_url if guide.has_browser else None,
     }
     if approve_everything:
         return callbacks | {"approve": approve_all, "approve_command": _say_yes}
     return callbacks | {
-        "approve": owner.approve if owner else None,
+        "approve": waiting[0],
         "approve_command": questions.command if questions else None,
     }
 
 
 def _say_yes(*_: object) -> bool:
     return True
-
-
-class _ConnectionReporter:
-    """Prints each change of the connection to the Server once, although attempts to connect repeat."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._last = ""
-
-    def __call__(self, what: str) -> None:
-        if what != self._last:
-            self._say(with_server_remedy(what))
-        self._last = what
-
-
-_FAILING: frozenset[State] = frozenset({"backoff", "failed", "auth_required"})
-
-
-class InteractiveOwner:
-    """The owner at the prompt: approves calls (`approve`), answers questions (`on_question`), is told states.
-
-    `has_quit`: the prompt has ended, and the servers are being stopped.
-    """
-
-    def __init__(self, terminal: Terminal, questions: Questions, progress: ServerProgress, guide: SignInGuide) -> None:
-        self._terminal, self._questions, self._progress, self._guide = terminal, questions, progress, guide
-        self._errors: dict[str, str] = {}
-        self.has_quit = False
-        self.approve = PendingApprovals()
-        self.on_question = PendingQuestions(self.approve.numbers, self.approve.first_added)
-
-    def on_state(self, name: str, state: State, reason: str) -> None:
-        reason = at_the_prompt(reason)
-        if state in _FAILING:
-            self._errors[name] = reason
-        elif state == "ready":
-            self._errors.pop(name, None)
-        self._progress(name, state, reason)
-
-    async def serve(
-        self,
-        computer: Computer,
-        url: str,
-        *,
-        office: str,
-        on_connection: Callable[[str], None],
-        **link: Any,
-    ) -> None:
-        """Run until the owner quits. The prompt opens when all servers have settled, or when an agent asks."""
-        from a2c_smcp.cli.prompt.console import Console
-
-        async with computer:
-            console = Console(
-                computer,
-                self._terminal,
-                self._questions,
-                self.approve,
-                self.on_question,
-                self._guide,
-                url=url,
-                office=office,
-                folder=default_folder(),
-                errors=self._errors,
-                say_connection=on_connection,
-                **link,
-            )
-            await console.connection.join(office)
-            starting = asyncio.create_task(computer.start())
-            try:
-                await self._prompt(console)
-            finally:
-                self.has_quit = True
-                await cancel_and_wait(starting)
-                await console.connection.leave()
-
-    async def _prompt(self, console: Console) -> None:
-        from a2c_smcp.cli.prompt.editor import LineHistory
-        from a2c_smcp.cli.prompt.prompt import run_prompt
-
-        waits = [asyncio.create_task(event.wait()) for event in (self._progress.ended, self.approve.first_added)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        self._progress.end()
-        await run_prompt(console, self._terminal, LineHistory(default_folder() / "prompt_history"))
-        self._terminal.show("stopping (Ctrl-C twice stops at once)")

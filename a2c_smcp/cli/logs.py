@@ -8,6 +8,7 @@ import sys
 from enum import StrEnum
 
 from a2c_smcp.protocol.visible import escaped
+from a2c_smcp.telemetry import tracing
 
 __all__ = ["JSONLines", "LogLevel", "as_json_line", "set_up"]
 
@@ -34,7 +35,8 @@ class JSONLines(logging.Formatter):
             "level": record.levelname.lower(),
             **self._node,
             "logger": record.name,
-            "message": record.getMessage(),
+            **_fields(record),
+            **tracing.log_fields(),
         }
         if traceback := record.exc_text or (self.formatException(record.exc_info) if record.exc_info else ""):
             line["traceback"] = traceback
@@ -54,12 +56,21 @@ def set_up(level: LogLevel, *, as_json: bool = False, node: str = "") -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def as_json_line(logger: logging.Logger, level: int, message: str) -> str | None:
-    """The message as a JSON line if this process logs JSON; otherwise `None`."""
+def as_json_line(logger: logging.Logger, level: int, message: str, **facts: object) -> str | None:
+    """The message and its facts as a JSON line if this process logs JSON; otherwise `None`."""
     formatter = next((handler.formatter for handler in logging.getLogger().handlers), None)
     if not isinstance(formatter, JSONLines):
         return None
-    return formatter.format(logger.makeRecord(logger.name, level, "", 0, message, (), None))
+    record = logger.makeRecord(logger.name, level, "", 0, message, (), None)
+    if facts:
+        record.facts = {"event": "notice", "message": message, **facts}
+    return formatter.format(record)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    """What a record says. What an observer reports has its facts in fields of their own."""
+    facts = getattr(record, "facts", None)
+    return {"message": facts["event"], **facts} if isinstance(facts, dict) else {"message": record.getMessage()}
 
 
 class _Lines(logging.Formatter):

@@ -6,7 +6,6 @@ Clients read `A2C_…` variables, the Server reads `A2C_SERVER_…`: a key of a 
 from __future__ import annotations
 
 import getpass
-import ipaddress
 import os
 import platform
 import ssl
@@ -22,6 +21,7 @@ from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.endpoint import Endpoint, is_proxy
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.http.loopback import is_this_machine
 from a2c_smcp.protocol.names import MAX_NAME, fault_in
 
 __all__ = [
@@ -34,10 +34,12 @@ __all__ = [
     "Cert",
     "CertKey",
     "E2EOption",
+    "LogJSON",
     "LogLevelOption",
     "Office",
     "Proxy",
     "Url",
+    "audit_settings",
     "check_names",
     "checked_folder",
     "default_agent_name",
@@ -94,6 +96,22 @@ E2EOption = Annotated[
 LogLevelOption = Annotated[logs.LogLevel, option("A2C_LOG_LEVEL", "--log-level", "How much to log.")]
 
 
+Audit = Annotated[
+    Path | None, option(None, "--audit", "Record who did what in this file, see `a2c-smcp audit`.", metavar="FILE")
+]
+AuditArguments = Annotated[
+    bool, option(None, "--audit-arguments", "Record the arguments of calls, with secrets masked, not as a keyed hash.")
+]
+LogJSON = Annotated[bool, option("A2C_LOG_JSON", "--log-json", "Log as JSON lines.")]
+
+
+def audit_settings(audit: Path | None, *, with_arguments: bool) -> dict[str, Any]:
+    """--audit and --audit-arguments, under their names in settings. Raises `WrongUse` if nothing is recorded."""
+    if with_arguments and audit is None:
+        raise WrongUse("--audit-arguments has no meaning without --audit", "Give --audit FILE too.")
+    return {"audit": audit, "audit_arguments": with_arguments}
+
+
 def checked_folder(path: Path | None, flag: str) -> Path | None:
     """A folder that exists, or can be made later. Raises `WrongUse`."""
     if path is not None and path.exists() and not path.is_dir():
@@ -129,19 +147,12 @@ def exposed(url: str, api_key: str | None) -> tuple[str, str] | None:
     """A warning and a remedy if the key goes to another machine unencrypted; otherwise `None`."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    if not api_key or parts.scheme not in ("http", "ws") or _is_this_machine(host):
+    if not api_key or parts.scheme not in ("http", "ws") or is_this_machine(host):
         return None
     return (
         f"The API key goes to {host} unencrypted: others on the network can read it, and all calls",
         "Write https:// in --url (the Server needs --tls-cert, or a proxy with TLS), or use a tunnel such as ssh -L.",
     )
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -31,7 +31,7 @@ def own_fingerprint(terminal: Terminal) -> str | None:
 
 
 def key_line(role: DeviceRole, name: str, office: str, fingerprint: str) -> str:
-    """For whoever runs the Server: makes a key that only this device can use."""
+    """For the operator of the Server: makes a key that only this device can use."""
     scope = ("--role", role, "--name", name, "--office", office)
     return command_line("key", "--principal", name, *scope, "--device", fingerprint)
 

@@ -114,7 +114,8 @@ class ServerProgress:
 
     def __call__(self, name: str, state: State, reason: str) -> None:
         if not self._servers:
-            self._terminal.show(f"{name}: {state}{f' ({with_mcp_server_remedy(reason)})' if reason else ''}")
+            line = f"{name}: {state}{f' ({with_mcp_server_remedy(reason)})' if reason else ''}"
+            self._terminal.show(line, event="server", server=name, state=state, reason=reason or None)
             return
         server = self._servers.setdefault(name, _ServerLine("waiting"))
         server.become(state, reason, self._tools(name) if state == "ready" else 0)

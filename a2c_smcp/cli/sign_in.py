@@ -14,10 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from a2c_smcp.cli import browser
 from a2c_smcp.cli.conversation import Conversations, Read
-from a2c_smcp.cli.forms.form import web_host
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.mcp_host.failures import SignInFailed
+from a2c_smcp.protocol.visible import web_host
 
 __all__ = ["NoBrowser", "SignInGuide", "read_redirect"]
 

@@ -1,5 +1,7 @@
 """What commands write: results on stdout (`put_…`), everything else on stderr, through a `Terminal`.
 
+With --log-json a line is a JSON object, with its facts in fields.
+
 Lines, logs, a display that is redrawn, questions and a prompt share one screen, and output never interrupts a question
 or a line that is typed. Every output is a function that writes. Normally it runs at once, above the display. While
 something is asked (`asking`) the functions are held back, in order; while a prompt is open (`lent`) they are passed to
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import sys
 from collections import deque
@@ -18,8 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from a2c_smcp.cli import logs
 from a2c_smcp.protocol.visible import escaped
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 __all__ = [
+    "Say",
     "Terminal",
     "first_sentence",
     "is_for_programs",
@@ -37,8 +42,17 @@ __all__ = [
     "put_text",
 ]
 
+logger = logging.getLogger(__name__)
+
+_LEVELS = {"yellow": logging.WARNING, "red": logging.ERROR}
 _HELD = 1000
 _FRAMES_PER_SECOND = 8
+
+
+class Say(Protocol):
+    """Shows a line, as `Terminal.show` does."""
+
+    def __call__(self, line: str, style: str = "", **facts: object) -> None: ...
 
 
 class Terminal:
@@ -54,7 +68,12 @@ class Terminal:
         self._show: Callable[[Callable[[], None]], None] | None = None
         self._lock = RLock()
 
-    def show(self, line: str, style: str = "") -> None:
+    def show(self, line: str, style: str = "", **facts: object) -> None:
+        """Show a line for people. Where logs are JSON it is an object: the line, and its facts, such as `event`."""
+        level = _LEVELS.get(style, logging.INFO)
+        if text := logs.as_json_line(logger, level, line, **{"event": "notice", **facts}):
+            self.write(f"{text}\n")
+            return
         if not (self.console and style):
             self.write(f"{line}\n")
             return

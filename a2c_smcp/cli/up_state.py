@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.options import SHORTEST_KEY
+from a2c_smcp.http.loopback import is_loopback
 from a2c_smcp.private_files import default_folder, lock, private_folder
 
 __all__ = ["AlreadyUp", "RunningUp", "UpInfo", "UpState", "find_running_up", "running_ups"]
 
 _TRIES, _PAUSE = 5, 0.05
-_LOOPBACK = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +73,8 @@ def _is_same_place(url: str, other: str) -> bool:
         is_port = (wanted.scheme, wanted.port or 80, wanted.path.strip("/")) == (found.scheme, found.port, "")
     except ValueError:  # not a URL: connecting to it reports that
         return False
-    is_host = wanted.hostname == found.hostname or (wanted.hostname == "localhost" and found.hostname in _LOOPBACK)
-    return is_port and is_host
+    is_any_loopback = wanted.hostname == "localhost" and is_loopback(found.hostname or "")
+    return is_port and (is_any_loopback or wanted.hostname == found.hostname)
 
 
 class UpState:

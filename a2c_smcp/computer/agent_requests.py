@@ -17,6 +17,7 @@ from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.calls.reports import OnProgress
 from a2c_smcp.computer.desktop.read import read_desktop
 from a2c_smcp.computer.hosting import Hosting
+from a2c_smcp.computer.observation import ComputerObservation
 from a2c_smcp.computer.policy.gate import PolicyGate
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.reading.requests import ReadAnswers
@@ -38,6 +39,7 @@ class AgentRequests:
     """What agents ask for. `Computer` sets the attributes."""
 
     mask: Mask
+    observation: ComputerObservation
     approvals: Approvals
     questions: OpenQuestions
     server_logs: ServerLogs
@@ -126,9 +128,9 @@ class AgentRequests:
         """The answer, or, if it is too large to be sent, one that says so."""
         return self._delivery.fitting(answer)
 
-    def cancel(self, agent: str, req_id: str) -> None:
-        """End a call of this agent, also if it comes after its cancel."""
-        self._execution.cancel(agent, req_id)
+    def cancel(self, agent: str, req_id: str, office: str = "") -> None:
+        """End a call of this agent, also if it comes after its cancel. `office` is where it was cancelled."""
+        self._execution.cancel(agent, req_id, office)
 
     def recording(self, office: str, journal: Journal) -> AbstractContextManager[None]:
         """Inside the `with` block, calls of this office are written into this journal before their tools run."""

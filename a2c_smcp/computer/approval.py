@@ -44,10 +44,14 @@ Decision: TypeAlias = Literal["no", "yes", "always", "always_for_agent"]
 
 @dataclass(frozen=True, slots=True)
 class DecisionFor:
-    """A grant that expires after so many seconds: `DecisionFor("always", 3600)`."""
+    """A grant that expires after so many seconds: `DecisionFor("always", 3600)`.
 
-    decision: Decision
-    seconds: float
+    `by` says where the owner has answered, such as `terminal` or `console`.
+    """
+
+    decision: Decision | bool
+    seconds: float | None = None
+    by: str = ""
 
 
 ApproveBy: TypeAlias = Literal["owner", "client"]
@@ -125,7 +129,7 @@ class ApprovalRequest:
     `changed` is how the definition of the tool differs from the one that was approved or first seen; empty if it does
     not. Lines of it begin with `-` for what is gone and with `+` for what is new. A yes is a yes to this, too. `rule`
     is the rule of the policy that wants it to be asked about, if there is one. With `every_time` no answer allows more
-    than this call.
+    than this call. `until` is when the call times out, in epoch seconds, if that is known.
     """
 
     caller: Caller
@@ -136,6 +140,7 @@ class ApprovalRequest:
     changed: str = field(default="", repr=False)
     rule: str = ""
     every_time: bool = False
+    until: float | None = field(default=None, compare=False)
 
     def granted_by(self, decision: Decision | bool) -> Grant | None:
         """What a decision allows beyond this one call."""
@@ -166,8 +171,8 @@ _YES = ("yes", True, "always", "always_for_agent")
 class Approvals:
     """The grants of an owner, and the function that asks for more.
 
-    `on_grant` is called with each new grant, `on_withdrawn` with the server and the tool whose grants have ended. No
-    new grant lasts longer than `longest_grant` seconds.
+    `on_grant` is called with each new grant, `on_revoked` with one that the owner takes back, `on_withdrawn` with the
+    server and the tool whose grants have ended. No new grant lasts longer than `longest_grant` seconds.
     """
 
     def __init__(
@@ -181,6 +186,7 @@ class Approvals:
         self._ask = ask
         self._by = by
         self.on_grant = on_grant
+        self.on_revoked: Callable[[Grant], None] = lambda grant: None
         self.on_withdrawn: Callable[[str, TOOL_NAME], None] = lambda server, tool: None
         self.grants = set(grants)
         self.longest_grant: float | None = None
@@ -208,6 +214,10 @@ class Approvals:
     @property
     def approves_all(self) -> bool:
         return self._ask is approve_all
+
+    def can_ask(self, route: ToolRoute) -> bool:
+        """Whether there is a function that asks the owner, or says yes for him (`approve_all`)."""
+        return self._ask is not None and not (route.asks_again and self.approves_all)
 
     @property
     def are_by_client(self) -> bool:
@@ -240,17 +250,28 @@ class Approvals:
             and (not outlook.may_ask or (not outlook.every_time and self._has_granted(caller, routes[name])))
         ]
 
-    async def require(self, request: ApprovalRequest, route: ToolRoute, verdict: Verdict | None = None) -> None:
-        """Return if the tool may run, after asking the owner if need be. Raises `ApprovalRefused`."""
+    async def require(
+        self,
+        request: ApprovalRequest,
+        route: ToolRoute,
+        verdict: Verdict | None = None,
+        on_answer: Callable[[DecisionFor], None] = lambda answer: None,
+    ) -> None:
+        """Return if the tool may run, after asking the owner if need be. Raises `ApprovalRefused`.
+
+        `on_answer` is told what the owner has answered.
+        """
         if self.allows(request.caller, route, verdict):
             return
-        if self._ask is None or (route.asks_again and self.approves_all):
+        if self._ask is None or not self.can_ask(route):
             remedy = _ACCEPT if route.asks_again else self._remedy(request)
             raise ApprovalRefused(f"{request.name!r} needs its owner's approval and nobody can be asked: {remedy}")
         answer = await self._answer(self._ask, request)
-        decision, seconds = (answer.decision, answer.seconds) if isinstance(answer, DecisionFor) else (answer, None)
+        given = answer if isinstance(answer, DecisionFor) else DecisionFor(answer)
+        decision = given.decision
+        on_answer(given)
         if grant := request.granted_by(decision):
-            self.add(grant, seconds)
+            self.add(grant, given.seconds)
         elif decision not in _YES:
             raise ApprovalRefused(f"the owner said no to {request.name!r}")
 
@@ -292,6 +313,7 @@ class Approvals:
 
     def revoke(self, grant: Grant) -> None:
         self.grants.discard(grant)
+        self.on_revoked(grant)
 
     def withdraw(self, server: str, tool: TOOL_NAME) -> None:
         """End the grants of one tool, for all agents. Those for every tool of an agent stay."""

@@ -21,6 +21,7 @@ from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.hosting import Hosting
 from a2c_smcp.computer.inputs.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.inputs.resolver import Inputs, Prompt
+from a2c_smcp.computer.observation import ComputerObservation, ServerStateChanged
 from a2c_smcp.computer.pins import PinMode, PinnedTools
 from a2c_smcp.computer.policy.gate import PolicyGate, RulesGiven, policy_of_rules
 from a2c_smcp.computer.questions.answering import Answering, OnQuestion
@@ -123,10 +124,11 @@ class Computer(ServerControl):
         rules: RulesGiven | None = None,
     ) -> None:
         self.name = name
+        self.observation = ComputerObservation()
         self.mask = Mask()
         self.approvals = Approvals(approve, by=approve_by)
         self.inputs = Inputs(values=values, prompt=prompt, approve=approve_command, store=inputs_file)
-        self.gate = None if rules is None else PolicyGate(policy_of_rules(rules))
+        self.gate = None if rules is None else PolicyGate(policy_of_rules(rules), self.observation.policy_decided)
         self._policy = policy or HostPolicy(largest_message=4 * max_message)
         self._on_state = on_state
         self._open_url, self._state_folder = open_url, state_folder
@@ -134,7 +136,8 @@ class Computer(ServerControl):
         self.device: ComputerDevice | None = None
         self._sealing, self._signs, self._identity = e2e, sign, identity
         unasked, withdraw = self.approvals.approves_all, self.approvals.withdraw
-        self.pins = PinnedTools(pin, self.mask, asks_nobody=unasked, withdraw=withdraw, on_accepted=self._refresh)
+        hooks: dict[str, Any] = {"on_accepted": self._refresh, "on_changed": self.observation.tool_changed}
+        self.pins = PinnedTools(pin, self.mask, asks_nobody=unasked, withdraw=withdraw, **hooks)
         self._catalogue = Catalogue(max_message, self.pins)
         blob_limits = blob_limits or BlobLimits()
         self.blobs, self.uploads = Blobs(blob_limits), Uploads(landing, blob_limits)
@@ -143,13 +146,14 @@ class Computer(ServerControl):
         self.questions = OpenQuestions(self.tells, self.mask)
         self.server_logs = ServerLogs(self.tells, self.mask)
         self._catalogue.functions.on_log = self.server_logs.add
-        answering = Answering(on_question, self._questions_for_agents, self.questions, self.mask)
+        answering = Answering(on_question, self._questions_for_agents, self.questions, self.mask, self.observation)
         self._delivery = ResultDelivery(self.blobs, max_message)
         clients = ClientApprovals(name, self.questions, self.mask)
-        approval = CallApproval(self.approvals, clients, self._catalogue, self.pins)
+        approval = CallApproval(self.approvals, clients, self._catalogue, self.pins, self.observation)
         self.scanners = Scanners(name, scanners)
         parts = approval, answering, self.tells, self.mask, self._delivery, self.scanners, self.gate
-        self._execution = Execution(lambda: self._host, self._catalogue, *parts)
+        self._execution = Execution(lambda: self._host, self._catalogue, *parts, self.observation)
+        self.blobs.on_fetched, self.uploads.on_landed = self.observation.blob_fetched, self.observation.blob_stored
         self._contents = ReadContents(self.blobs, self.mask, max_message)
         self.reading = ReadAnswers(
             lambda: self._host,
@@ -182,6 +186,7 @@ class Computer(ServerControl):
             state_folder=self._state_folder,
             browser=Browser(self._open_url) if self._open_url else None,
         )
+        self._hosting.sign_ins.on_ended = self.observation.signed_in
         self._leaving.enter_context(masked_logs(self.mask))
         if self.gate:
             self._leaving.callback(self.gate.follow_expiry(lambda: self._notify("tool_list")))
@@ -351,8 +356,10 @@ class Computer(ServerControl):
         return config.questions_for_agents if config else ()
 
     def _on_change(self, name: str, state: State, reason: str) -> None:
+        reason = self.mask.text(reason, name)
+        self.observation.report(ServerStateChanged(name, state, reason))
         try:
-            self._on_state(name, state, self.mask.text(reason, name))
+            self._on_state(name, state, reason)
         except Exception:  # the owner's own code; the supervision of the server goes on
             logger.exception("on_state failed")
         self.skills.servers.on_state(name, state)

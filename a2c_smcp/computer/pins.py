@@ -9,7 +9,7 @@ called for each tool whenever the list of tools is made. A definition that is no
 - `warn`: the change is logged and told to agents, and the new definition is pinned at once.
 - `off`: nothing is looked at; what was pinned before is kept.
 
-Without a word of the owner it is `ask` for tools that ask him, and `warn` for those that run without asking.
+Without a setting of the owner it is `ask` for tools that ask the owner, and `warn` for those that run without asking.
 
 The pins of a computer are in a private file. A server under a new name that is started in the same way has the pins of
 the old name. If the file cannot be read, all tools count as changed: nobody knows what was approved. A pin that goes
@@ -79,6 +79,7 @@ class PinnedTools:
 
     `asks_nobody`: every tool runs without asking, so by default a change is only told. `withdraw` is called with the
     server and the tool whose permanent approvals end. `on_accepted` is called when a definition was pinned by a yes.
+    `on_changed` is called with each new definition, once.
     """
 
     def __init__(
@@ -89,9 +90,10 @@ class PinnedTools:
         asks_nobody: bool,
         withdraw: Callable[[str, str], None],
         on_accepted: Callable[[], None],
+        on_changed: Callable[[str, str, ToolChange], None] = lambda server, tool, change: None,
     ) -> None:
         self._mode, self._mask, self._asks_nobody = mode, mask, asks_nobody
-        self._withdraw, self._on_accepted = withdraw, on_accepted
+        self._withdraw, self._on_accepted, self._on_changed = withdraw, on_accepted, on_changed
         self._servers: dict[str, _PinnedServer] = {}
         self._configured: Mapping[str, BaseServerConfig] = {}
         self._looked: dict[_Tool, _Looked] = {}
@@ -216,6 +218,7 @@ class PinnedTools:
         self._logged[entry] = None
         if len(self._logged) > _MOST_LOGGED:
             del self._logged[next(iter(self._logged))]
+        self._on_changed(*key, change)
         what = "it needs approval again" if change.asks else "it runs as before"
         text = change.diff
         shown = text if len(text) <= _LOGGED else f"{text[:_LOGGED]}\n[… {len(text) - _LOGGED} more characters …]"

@@ -1,4 +1,4 @@
-"""The part of `Computer` with which its owner runs the MCP servers, sets rules, and sees how it all is.
+"""The part of `Computer` with which its owner runs the MCP servers, sets rules, and reads their state.
 
 No secrets are shown.
 """
@@ -7,19 +7,36 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import NamedTuple
 
 from a2c_smcp.computer.agent_requests import AgentRequests
+from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.calls.reports import CallWatch
+from a2c_smcp.computer.observation import SignInEnded
+from a2c_smcp.computer.policy.decision import Outlook
 from a2c_smcp.computer.policy.gate import RulesGiven, policy_of_rules
 from a2c_smcp.computer.secrets import ARGUMENTS
 from a2c_smcp.computer.secrets.config import names_of_secrets
 from a2c_smcp.computer.secrets.rules import SecretName
 from a2c_smcp.computer.server_logs import LogLine
 from a2c_smcp.computer.sign_in.browser import Browser, OpenURL, PasteRedirect
+from a2c_smcp.computer.tools.definitions import ToolChange
+from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.computer.types import Update
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.status import ServerStatus
+from a2c_smcp.types import TOOL_NAME
 
-__all__ = ["ServerControl"]
+__all__ = ["ServerControl", "ToolState"]
+
+
+class ToolState(NamedTuple):
+    """What may happen to calls of a tool; `change` is how its definition differs from the one that was approved."""
+
+    server: str
+    tool: TOOL_NAME
+    outlook: Outlook
+    change: ToolChange | None
 
 
 class ServerControl(AgentRequests):
@@ -74,9 +91,22 @@ class ServerControl(AgentRequests):
         """Whether there are tokens for a server. Raises `ServerNotFound`, `SignInFailed` if it takes no sign-in."""
         return await self._host.is_signed_in(name)
 
+    @property
+    def signed_in(self) -> frozenset[str]:
+        """The servers that have been used with tokens of their owner since this computer began."""
+        known = ((name, self._host.sign_ins.known(name)) for name in self._host.configs)
+        return frozenset(name for name, account in known if account and account.is_signed_in)
+
     async def sign_out(self, name: str) -> bool:
         """Forget the tokens of a server. Returns whether its provider has revoked them. Raises `ServerNotFound`."""
-        return await self._host.sign_out(name)
+        is_revoked = await self._host.sign_out(name)
+        self.observation.report(SignInEnded(name, "out", True))
+        return is_revoked
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and not ended."""
+        return self._hosting is not None
 
     def status(self) -> dict[str, ServerStatus]:
         """The state of each server and the reason for it, without secrets."""
@@ -86,7 +116,7 @@ class ServerControl(AgentRequests):
                 reason=self.mask.text(each.reason, name),
                 diagnostics=self.mask.data(each.diagnostics, ARGUMENTS, name),
             )
-            for name, each in self._host.status().items()
+            for name, each in (self._hosting.status() if self._hosting else {}).items()
         }
 
     def logs(self, name: str, level: str = "debug") -> list[LogLine]:
@@ -104,6 +134,23 @@ class ServerControl(AgentRequests):
     def secrets(self) -> dict[str, list[SecretName]]:
         """The names that are treated as secret, by server. Never a value."""
         return {name: names_of_secrets(each, self._definitions) for name, each in self._host.configs.items()}
+
+    def tool_states(self, office: str = "", agent: str = "") -> dict[TOOL_NAME, ToolState]:
+        """What may happen to calls of each tool, without grants, and how its definition has changed."""
+        routes = self._catalogue.routes
+        known = self.gate.outlooks(Caller(office, agent), routes) if self.gate else {}
+        return {
+            name: ToolState(route.server, route.tool, known.get(name) or self._configured(route), route.change)
+            for name, route in routes.items()
+        }
+
+    def _configured(self, route: ToolRoute) -> Outlook:
+        runs = not route.asks_again and (route.meta.auto_apply is True or self.approvals.approves_all)
+        return Outlook(frozenset(["allow" if runs else "ask"]))
+
+    def watch_calls(self, watch: CallWatch | None) -> None:
+        """Report each call to `watch`, from now on."""
+        self._execution.listeners.watch = watch
 
     @property
     def warnings(self) -> list[str]:

@@ -62,10 +62,14 @@ class _History:
 
 
 class ServerLogs:
-    """The logs of all servers of a computer. `on_fewer` is called when an agent wants no more of them."""
+    """The logs of all servers of a computer.
+
+    `on_fewer` is called when an agent wants no more of them, `on_added` with the server of each message.
+    """
 
     def __init__(self, tells: Tells, mask: Mask, clock: Callable[[], float] = time.monotonic) -> None:
-        self.on_fewer: Callable[[], None] = lambda: None
+        self.on_fewer: Callable[[], object] = lambda: None
+        self.on_added: Callable[[str], None] = lambda server: None
         self._tells = tells
         self._mask = mask
         self._clock = clock
@@ -79,6 +83,7 @@ class ServerLogs:
         self._histories.setdefault(name, _History()).add(LogLine(time.time(), message.level, message.logger, text))
         if self._watches:
             self._tell(name, message)
+        self.on_added(name)
 
     def of(self, server: str, level: str = "debug") -> list[LogLine]:
         """The last messages of a server, of this level and above, oldest first."""

@@ -1,8 +1,8 @@
 """Sends tells on the current connection to each office, in order with the answers of calls (WIRE §9).
 
 A tell is written at once, by the code that has something to tell. The answer of a call is written in the same way, so
-progress never arrives after it. Nothing is queued: without a connection a tell is dropped, and whoever must not lose
-it (an open question) tells it again when `on_connected` is called.
+progress never arrives after it. Nothing is queued: without a connection a tell is dropped, and a sender that must
+not lose it (an open question) tells it again when `on_connected` is called.
 
 **Whether the Server carries tells** is known from its acks, per connection. `{"delivered": true}`: it does. An error
 other than 400 comes from a Server that does, too: there is no such agent now, or it cannot be reached; only this tell

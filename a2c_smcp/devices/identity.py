@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from a2c_smcp.devices.transcript import transcript
@@ -16,6 +17,8 @@ with needs_extra("devices", "The identity of a device"):
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 __all__ = ["Identity", "Voucher", "fingerprint", "verify", "vouched"]
+
+_PEERS = 256  # devices whose keys are kept ready
 
 
 class Identity:
@@ -62,12 +65,18 @@ class Voucher(NamedTuple):
 
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+        _public_key(public).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True
 
 
+@lru_cache(_PEERS)
+def _public_key(public: bytes) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(public)
+
+
+@lru_cache(_PEERS)
 def fingerprint(public: bytes) -> str:
     """The thumbprint of the public key as a JSON Web Key (RFC 7638, RFC 8037), 43 characters."""
     x = base64.urlsafe_b64encode(public).rstrip(b"=").decode("ascii")

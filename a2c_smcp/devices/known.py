@@ -92,8 +92,9 @@ class KnownDevices:
             )
         if known and not vouched(known.fingerprint, public, was):
             raise DeviceMismatch(
-                f"{peer} is known as {known.fingerprint} and is now {found}: somebody poses as it, or it has a new key "
-                f"that the old one does not vouch for. If you know why, run: a2c-smcp device forget {peer.options}",
+                f"{peer} is known as {known.fingerprint} and is now {found}: another device uses its name, or it has a "
+                "new key that the old one does not vouch for. If you know why, run: "
+                f"a2c-smcp device forget {peer.options}",
                 fingerprint=found,
                 known=known.fingerprint,
             )

@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from functools import lru_cache
 from typing import NamedTuple
 
 from a2c_smcp.devices.identity import Identity, verify
-from a2c_smcp.devices.transcript import CallAddress, decoded, encoded, transcript
+from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded
 from a2c_smcp.errors import DeviceMismatch
 from a2c_smcp.installation import needs_extra
 
@@ -40,9 +41,11 @@ __all__ = [
 ANSWER = "answer"
 """The kind of a reply that is the answer; its seq is "0". Notices have their name as kind."""
 
+_SHA256 = SHA256()
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 _REPLY, _NONCE, _TAG = 32, 32, 16
 _KEY, _SIG = 32, 64
+_PEERS = 256  # computers whose sealing keys are kept ready
 
 
 class SealingKey:
@@ -76,8 +79,11 @@ class OpenedRequest(NamedTuple):
     agent: bytes
     """The agent's public key, which has signed the body. Whether it is the known one is for the caller to check."""
     body: bytes
+    digest: bytes
+    """SHA-256 of the body."""
 
 
+@lru_cache(_PEERS)
 def key_id(kem: bytes) -> str:
     """`kid`: 22 characters that name a sealing key."""
     return base64.urlsafe_b64encode(hashlib.sha256(kem).digest()[:16]).rstrip(b"=").decode("ascii")
@@ -94,24 +100,31 @@ def seal_request(identity: Identity, address: CallAddress, kem: bytes, computer:
     Raises `DeviceMismatch` if `kem` is not a key.
     """
     kid = key_id(kem)
-    signature = identity.sign(_request(address, kid, computer, body))
+    signature = identity.sign(_request(address, kid, computer, hashlib.sha256(body).digest()))
     try:
-        key = X25519PublicKey.from_public_bytes(kem)
-        sealed = _SUITE.encrypt(identity.public + signature + body, key, transcript("seal", *address, kid))
+        sealed = _SUITE.encrypt(
+            identity.public + signature + body, _public_key(kem), call_transcript("seal", address, kid)
+        )
     except ValueError:
         raise DeviceMismatch("the sealing key of the computer is not a key") from None
     return encoded(sealed)
 
 
+@lru_cache(_PEERS)
+def _public_key(kem: bytes) -> X25519PublicKey:
+    return X25519PublicKey.from_public_bytes(kem)
+
+
 def open_request(key: SealingKey, address: CallAddress, computer: bytes, sealed: object) -> OpenedRequest:
     """Raises `DeviceMismatch` if it cannot be opened or is not signed by the key that it names."""
-    plain = key.decrypt(decoded(sealed, "sealed"), transcript("seal", *address, key.kid))
+    plain = key.decrypt(decoded(sealed, "sealed"), call_transcript("seal", address, key.kid))
     if len(plain) < _KEY + _SIG:
         raise DeviceMismatch("a sealed request is too short")
     agent, signature, body = plain[:_KEY], plain[_KEY : _KEY + _SIG], plain[_KEY + _SIG :]
-    if not verify(agent, signature, _request(address, key.kid, computer, body)):
+    digest = hashlib.sha256(body).digest()
+    if not verify(agent, signature, _request(address, key.kid, computer, digest)):
         raise DeviceMismatch("a sealed request is not signed by the agent's key that it names")
-    return OpenedRequest(agent, body)
+    return OpenedRequest(agent, body, digest)
 
 
 def seal_reply(
@@ -135,11 +148,11 @@ def open_reply(reply: bytes, address: CallAddress, kind: str, seq: int, sealed: 
         raise DeviceMismatch("a sealed reply cannot be opened: it was changed, or belongs to another request") from None
 
 
-def _request(address: CallAddress, kid: str, computer: bytes, body: bytes) -> bytes:
-    return transcript("request", *address, kid, computer, hashlib.sha256(body).digest())
+def _request(address: CallAddress, kid: str, computer: bytes, digest: bytes) -> bytes:
+    return call_transcript("request", address, kid, computer, digest)
 
 
 def _derive(reply: bytes, nonce: bytes, address: CallAddress, kind: str, seq: int) -> tuple[bytes, bytes]:
-    info = transcript("reply", *address, kind, str(seq))
-    derived = HKDF(algorithm=SHA256(), length=44, salt=nonce, info=info).derive(reply)
+    info = call_transcript("reply", address, kind, str(seq))
+    derived = HKDF(algorithm=_SHA256, length=44, salt=nonce, info=info).derive(reply)
     return derived[:32], derived[32:]

@@ -47,7 +47,7 @@ class StoredIdentity(NamedTuple):
         """Whether the private key can be copied, in a sentence."""
         if self.kept == "keyring":
             return "programs of your account can copy it once the keyring is unlocked"
-        return "whoever can read that file, as your account, root or a backup can, can copy it"
+        return "all who can read that file, as your account, root or a backup can, can copy it"
 
 
 class IdentityStore:

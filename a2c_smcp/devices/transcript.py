@@ -6,15 +6,19 @@ UTF-8; keys, nonces and digests are raw bytes. In JSON, raw bytes are base64 wit
 
 from __future__ import annotations
 
-import base64
 import binascii
 import re
+import struct
+from collections.abc import Iterable
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from a2c_smcp.errors import DeviceMismatch
 
-__all__ = ["CallAddress", "decoded", "encoded", "is_fingerprint", "transcript"]
+__all__ = ["CallAddress", "call_transcript", "decoded", "encoded", "is_fingerprint", "transcript"]
 
+_LENGTH = struct.Struct(">I").pack
+_CALLS = 256  # in flight, whose addresses are kept ready
 _FINGERPRINT = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -28,9 +32,31 @@ class CallAddress(NamedTuple):
 
 
 def transcript(label: str, *fields: bytes | str) -> bytes:
-    parts = [f"a2c-smcp/1 {label}".encode()]
-    parts += [field.encode("utf-8", "surrogatepass") if isinstance(field, str) else field for field in fields]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    """`T(label, f…)`."""
+    return _beginning(label) + _fields(fields)
+
+
+def call_transcript(label: str, address: CallAddress, *fields: bytes | str) -> bytes:
+    """`T(label, R, f…)`. A call has several with the same R."""
+    return _beginning(label) + _address(address) + _fields(fields)
+
+
+@cache
+def _beginning(label: str) -> bytes:
+    return _fields((f"a2c-smcp/1 {label}",))
+
+
+@lru_cache(_CALLS)
+def _address(address: CallAddress) -> bytes:
+    return _fields(address)
+
+
+def _fields(fields: Iterable[bytes | str]) -> bytes:
+    parts: list[bytes] = []
+    for field in fields:
+        raw = field.encode("utf-8", "surrogatepass") if isinstance(field, str) else field
+        parts += (_LENGTH(len(raw)), raw)
+    return b"".join(parts)
 
 
 def is_fingerprint(text: object) -> bool:
@@ -39,14 +65,14 @@ def is_fingerprint(text: object) -> bool:
 
 
 def encoded(raw: bytes) -> str:
-    return base64.b64encode(raw).decode("ascii")
+    return binascii.b2a_base64(raw, newline=False).decode("ascii")
 
 
 def decoded(text: object, what: str, size: int | None = None) -> bytes:
     """The raw bytes of a field in JSON. Raises `DeviceMismatch` if it has another form or size."""
     if isinstance(text, str) and text.isascii():
         try:
-            raw = base64.b64decode(text, validate=True)
+            raw = binascii.a2b_base64(text, strict_mode=True)
         except (binascii.Error, ValueError):
             raw = None
         if raw is not None and (size is None or len(raw) == size) and encoded(raw) == text:

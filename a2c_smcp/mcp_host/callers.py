@@ -15,6 +15,7 @@ from a2c_smcp.errors import CallTimeout
 from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.sessions.session import MCPSession
 from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest, ToolRequest
+from a2c_smcp.telemetry import conventions, tracing
 
 __all__ = ["Callers"]
 
@@ -99,6 +100,7 @@ class Callers:
             raise
 
     async def _acquire_within(self, timeout: float) -> MCPSession:
+        began = self._loop.time()
         try:
             async with asyncio.timeout(timeout):
                 session = await self._wait()
@@ -106,6 +108,8 @@ class Callers:
                 return session
         except TimeoutError:
             raise CallTimeout(f"{self._name!r} had no time for it within {timeout:g} s") from None
+        finally:
+            tracing.record_wait(conventions.queue, began, self._name)
 
     def _release(self) -> None:
         self._slots.release()

@@ -29,8 +29,13 @@ def from_base64(text: str) -> bytes:
         raise BadRequest("not base64") from None
 
 
-def with_blob(message: dict[str, Any], blob: str) -> Written:
-    """The message with a chunk in base64. That needs no escapes, and to look for some takes longer than the rest."""
+def with_blob(message: dict[str, Any], blob: str | bytes) -> dict[str, Any]:
+    """The message with a chunk, as it is (an attachment) or in base64.
+
+    Base64 needs no escapes, and to look for some takes longer than the rest.
+    """
+    if isinstance(blob, bytes):
+        return {**message, "blob": blob}
     return Written({**message, "blob": blob}, f'{dumps(message)[:-1]},"blob":"{blob}"}}')
 
 

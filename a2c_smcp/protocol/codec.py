@@ -256,6 +256,7 @@ _RULES: dict[str, Rule] = {
     "argument": _object_fault,
     "context": _object_fault,
     "blobs": _boolean_fault,
+    "binary": _boolean_fault,
     "titles": _boolean_fault,
     "approval": _boolean_fault,
     "kid": fault_in,

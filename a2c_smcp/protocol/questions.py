@@ -49,7 +49,7 @@ class Question:
 
     @classmethod
     def of_request(cls, request: object, **about: Any) -> Question:
-        """The question in MCP's elicitation request, or in its bare params. Raises `BadRequest` if it is none."""
+        """The question in MCP's elicitation request, or in its bare params. Raises `BadRequest` if it is not valid."""
         params = _params_of(request)
         mode, message = params.get("mode", "form"), params.get("message", "")
         schema, url = params.get("requestedSchema") or {}, params.get("url", "")
@@ -70,10 +70,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer to a question. `content` has the values of a form's fields, for `accept` only."""
+    """An answer to a question. `content` has the values of a form's fields, for `accept` only.
+
+    `by` is where a person has answered, such as `terminal` or `console`. It is not sent.
+    """
 
     action: AnswerAction
     content: Mapping[str, Any] | None = field(default=None, repr=False)
+    by: str = field(default="", compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.action not in _ACTIONS:

@@ -21,7 +21,16 @@ from a2c_smcp.errors import (
 from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["SAVED_TO", "CallOrigin", "CallToolResult", "computer_error_ack", "error_ack", "failed_call"]
+__all__ = [
+    "SAVED_TO",
+    "CallOrigin",
+    "CallResult",
+    "CallToolResult",
+    "call_result",
+    "computer_error_ack",
+    "error_ack",
+    "failed_call",
+]
 
 SAVED_TO = "a2c_saved_to"
 """In the `_meta` of a content item: the file into which an agent has written its content. Never on the wire."""
@@ -208,3 +217,39 @@ def failed_call(error: SMCPError) -> dict[str, Any]:
     """An error that is also a valid MCP result. Its `details.outcome` says whether the tool has run (WIRE §5)."""
     result = CallToolResult([{"type": "text", "text": error.message}], is_error=True, meta=_marks(error))
     return {**error.to_wire(outcome=error.outcome), **result.to_wire()}
+
+
+class CallResult(NamedTuple):
+    """How a call ended, in one word: `ok`, `tool_error`, `answered` (sealed: not known), or a word for an error.
+
+    `code` is that of an error of the protocol, and `ran` says whether the tool has run then.
+    """
+
+    outcome: str
+    code: int | None = None
+    ran: str | None = None
+
+
+_OK, _TOOL_ERROR, _ANSWERED = CallResult("ok"), CallResult("tool_error"), CallResult("answered")
+_OUTCOME_WORDS = {
+    400: "bad_request",
+    401: "denied",
+    403: "denied",
+    404: "not_found",
+    408: "timeout",
+    413: "too_large",
+    429: "busy",
+    499: "cancelled",
+    503: "unavailable",
+    4006: "sign_in_required",
+    4007: "sign_in_required",
+}
+
+
+def call_result(
+    code: int | None, *, is_error: bool = False, ran: str | None = None, is_sealed: bool = False
+) -> CallResult:
+    """The word for an error with this code, or for an answer without one. Codes without a word are an `error`."""
+    if code is not None:
+        return CallResult(_OUTCOME_WORDS.get(code, "error"), code, ran)
+    return _TOOL_ERROR if is_error else _ANSWERED if is_sealed else _OK

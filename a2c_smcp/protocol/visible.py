@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from a2c_smcp.protocol.names import INVISIBLE
 
-__all__ = ["ShownValues", "escaped", "leaves", "one_line", "shown_caller", "values_in_lines"]
+__all__ = ["ShownValues", "escaped", "leaves", "one_line", "shown_caller", "values_in_lines", "web_host"]
 
 _SPACES = re.compile(" {4,}")
 _TAIL = 40
@@ -18,6 +19,7 @@ _PLAIN_NAME = re.compile(r"[\w.@/:+-]+(?: [\w.@/:+-]+)*")
 _SHORT = 240
 """Values of at most so many characters in all are shown as one line of JSON."""
 _LONGEST_PATH = 240
+_LONGEST_URL = 4096
 
 
 def escaped(text: str, keep: str = "") -> str:
@@ -92,3 +94,16 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(each, f"{path}[{index}]")
     else:
         yield path, value
+
+
+def web_host(url: str) -> str:
+    """The host of an http(s) URL, as it is looked up; empty if that is no such URL, or one that cannot be shown."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna" if not (parts.hostname or "").isascii() else "ascii").decode()
+        port = f":{parts.port}" if parts.port else ""
+    except (ValueError, UnicodeError):
+        return ""
+    if parts.scheme not in ("http", "https") or len(url) > _LONGEST_URL or escaped(url) != url or " " in url:
+        return ""
+    return f"{host}{port}" if host else ""

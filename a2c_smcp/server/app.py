@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from a2c_smcp.audit.file import AuditFile
 from a2c_smcp.errors import NotFound, SMCPError, Unavailable
+from a2c_smcp.http.asgi import ASGIApp, Receive, Scope, Send
 from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.server.admin.access import AdminAccess, AdminKeyRefused
 from a2c_smcp.server.auth.authentication import AllowAll, Handshake, Principal
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
 from a2c_smcp.server.directory.interface import SharedDirectory, as_shared
 from a2c_smcp.server.http_requests import (
+    NO_SUCH_PAGE,
     HttpRequest,
     HttpResponse,
     check_host,
@@ -21,13 +27,21 @@ from a2c_smcp.server.http_requests import (
     text_response,
 )
 from a2c_smcp.server.hub import Hub
-from a2c_smcp.server.monitoring import Metrics
-from a2c_smcp.server.mounts import EXTENSION, ASGIApp, MountedRequest, Mounts, Receive, Scope, Send, scope_of
+from a2c_smcp.server.monitoring import count_refusal, server_metrics
+from a2c_smcp.server.mounts import EXTENSION, MountedRequest, Mounts, scope_of
+from a2c_smcp.server.observation import Observation
+from a2c_smcp.server.observation.audit import ServerAudit
+from a2c_smcp.server.observation.telemetry import CallMetrics, record_call
 from a2c_smcp.server.settings import Settings
 from a2c_smcp.server.transport import asgi, session_requests
 from a2c_smcp.server.transport.admission import client_address
 from a2c_smcp.server.transport.session_channel import SessionChannel
 from a2c_smcp.server.transport.sessions import Sessions
+from a2c_smcp.telemetry import tracing
+from a2c_smcp.telemetry.metrics import CONTENT_TYPE, merged
+
+if TYPE_CHECKING:
+    from a2c_smcp.server.admin.operations import Operations
 
 __all__ = ["SMCPApp", "create_app"]
 
@@ -38,22 +52,27 @@ _POLL_INTERVAL = 0.02
 def create_app(settings: Settings | None = None) -> SMCPApp:
     """A Server as an ASGI application: any ASGI server can serve it, and other applications can mount it.
 
-    Without settings it admits every client, and keeps its offices in memory.
+    Without settings it admits every client, and keeps its offices in memory. Raises `ConfigError` for an audit file
+    that cannot be used.
     """
     return SMCPApp(settings or Settings())
 
 
 class SMCPApp:
-    """Serves `/socket.io/`, `/healthz`, `/readyz`, what is mounted and, if asked for, `/metrics`.
+    """Serves `/socket.io/`, `/healthz`, `/readyz`, what is mounted and, if asked for, `/metrics` and `/admin/api/`.
 
     It is an ASGI application; the program's own web server calls `respond` and `upgrade`.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.metrics = Metrics()
+        self._shared = as_shared(settings.directory)
+        self.metrics = server_metrics(self._shared.node if self._shared else None)
+        self.metrics.watch("a2c_ready", lambda: self._readiness()["status"] == "ready")
+        self.metrics.watch("a2c_workers", lambda: settings.workers.count if settings.workers else 1)
+        auth = settings.auth or AllowAll()
         self.hub = Hub(
-            settings.auth or AllowAll(),
+            AdminKeyRefused(auth, settings.admin_key) if settings.admin_key else auth,
             directory=settings.directory,
             limits=settings.limits,
             require_version=settings.require_version,
@@ -61,11 +80,25 @@ class SMCPApp:
             metrics=self.metrics,
             origins=settings.origins,
         )
-        self._shared = as_shared(settings.directory)
+        self.observation = self.hub.observation
+        if settings.metrics:
+            self.observation.add(CallMetrics(self.metrics), often=True)
+        _trace_calls(self.observation)
         self._proxy = Proxy(self._shared, settings.limits) if self._shared else None
         self.sessions = Sessions(self.hub, settings.limits, self.metrics, self._shared.node if self._shared else None)
+        self._audit: ServerAudit | None = None
+        if settings.audit:
+            file = AuditFile(settings.audit)
+            self._audit = ServerAudit(file, with_arguments=settings.audit_arguments)
+            self.metrics.watch("a2c_audit_failing", lambda: bool(file.trouble))
+            self.metrics.watch("a2c_audit_lost_total", lambda: file.lost)
+            self.observation.add(self._audit, often=True)
         self._origins = frozenset(settings.cors_origins)
         self._mounts = Mounts()
+        self.operations: Operations | None = None
+        self.admin_access: AdminAccess | None = None
+        if settings.admin_key:
+            self._serve_operators(settings.admin_key)
         self._starting: asyncio.Task[None] | None = None
         self._is_started = False
         self._is_draining = False
@@ -83,12 +116,30 @@ class SMCPApp:
         else:
             await asgi.serve_http(self, self.settings.limits, scope, receive, send)
 
+    def gather_audit(self) -> Callable[[], None] | None:
+        """Lets entries of the audit file wait until the function that this returns is called; `None` without one.
+
+        A web server that calls it before each write to a socket saves a system call for each entry.
+        """
+        if self._audit is None:
+            return None
+        self._audit.gathers = True
+        return self._audit.flush
+
     def mount(self, app: ASGIApp, *prefixes: str) -> None:
         """Serves an ASGI application at these paths, such as `/mcp`, and below. Its lifespan is that of the Server.
 
         Host names and origins of its requests are checked as all others. It authenticates them with `authenticate`.
         """
         self._mounts.add(prefixes, app)
+
+    def _serve_operators(self, key: str) -> None:
+        from a2c_smcp.server.admin.api import ADMIN_PATH, AdminAPI
+        from a2c_smcp.server.admin.operations import operations_of
+
+        self.operations = operations_of(self.hub, self.settings.auth)
+        self.admin_access = AdminAccess(key, self.sessions.slowed, self.hub.refuse_handshake)
+        self.mount(AdminAPI(self.operations, self.admin_access), ADMIN_PATH)
 
     async def start(self) -> None:
         """Starts mounted applications, and joins the nodes of a shared directory, once. The first request does so too.
@@ -137,6 +188,9 @@ class SMCPApp:
         if self._proxy:
             await self._proxy.close()
         await self.hub.close()
+        if self._audit:
+            self.observation.remove(self._audit)
+            self._audit.file.close()
 
     # Requests
 
@@ -148,14 +202,14 @@ class SMCPApp:
         try:
             if request.path != "/socket.io":
                 app = self._mounts.find(request.path)
-                return await self._mounted(request, app) if app else self._status_page(request)
+                return await (self._mounted(request, app) if app else self._status_page(request))
             request, elsewhere = await self._admit(request)
             if self._proxy and elsewhere:
                 return await self._proxy.respond(elsewhere, request)
             headers = check_origin(request, self._origins)
             return await session_requests.respond(request, self.sessions, headers)
         except SMCPError as error:
-            return self._refused(error)
+            return self._refused(request, error)
 
     async def upgrade(self, request: HttpRequest) -> HttpResponse | SessionChannel | ProxiedRequest:
         """A refusal, the session that a websocket belongs to, or the request for the node that has its session."""
@@ -168,7 +222,7 @@ class SMCPApp:
             check_origin(request, self._origins)
             return session_requests.open_websocket(request, self.sessions)
         except SMCPError as error:
-            return self._refused(error)
+            return self._refused(request, error)
 
     async def authenticate(self, scope: Scope) -> Principal:
         """Who has sent a request to a mounted application. Raises `NotAuthenticated`, late after many wrong keys."""
@@ -202,28 +256,47 @@ class SMCPApp:
             request, elsewhere = await self._proxy.find(request)
         check_host(request, self.settings.trusted_hosts)
         if elsewhere:
-            self.metrics.count("passed_on_total")
+            self.metrics.count("a2c_passed_on_total")
         elif request.parameter("sid") is None and request.method != "OPTIONS":
             check_new_session(request, self.settings.require_version, is_draining=self._is_draining)
         return request, elsewhere
 
-    def _refused(self, error: SMCPError) -> HttpResponse:
-        self.metrics.count("refused_total", code=error.code)
+    def _refused(self, request: HttpRequest, error: SMCPError) -> HttpResponse:
+        if request.path == "/socket.io":
+            client = client_address(request, self.settings.trusted_proxies)
+            self.hub.refuse_handshake(client[0] if client else None, error)
+        else:
+            count_refusal(self.metrics, error)
         return refusal_response(error)
 
-    def _status_page(self, request: HttpRequest) -> HttpResponse:
+    async def _status_page(self, request: HttpRequest) -> HttpResponse:
         """Answers the pages for operators. Raises `NotFound`."""
-        check_host(request, self.settings.trusted_hosts)
+        is_from_node = self._proxy is not None and await self._proxy.is_from_node(request)
+        if not is_from_node:
+            check_host(request, self.settings.trusted_hosts)
         match request.path:
             case "/healthz":
-                return json_response(200, {"status": "ok"})
+                trouble = self._audit.file.trouble if self._audit else ""
+                return json_response(200, {"status": "ok", **({"audit": trouble} if trouble else {})})
             case "/readyz":
                 readiness = self._readiness()
                 return json_response(200 if readiness["status"] == "ready" else 503, readiness)
             case "/metrics" if self.settings.metrics:
-                kind = ((b"content-type", b"text/plain; version=0.0.4"),)
-                return HttpResponse(200, kind, self.metrics.render().encode())
-        raise NotFound("this server has /socket.io/, /healthz and /readyz")
+                text = self.metrics.render() if is_from_node else await self._all_metrics()
+                return HttpResponse(200, ((b"content-type", CONTENT_TYPE.encode()),), text.encode())
+        raise NotFound(NO_SUCH_PAGE)
+
+    async def _all_metrics(self) -> str:
+        """The metrics of this process and of the workers that share its port: a scrape reaches any one of them."""
+        own, workers = self.metrics.render(), self.settings.workers
+        if not (self._proxy and workers):
+            return own
+        try:
+            pages = await self._proxy.pages("/metrics", workers.has)
+        except Unavailable:
+            return own
+        down = "".join(f'a2c_node_up{{node="{node}"}} 0\n' for node, page in pages.items() if page is None)
+        return merged([own, *(page.decode() for page in pages.values() if page), f"# HELP a2c_node_up\n{down}"])
 
     def _readiness(self) -> dict[str, str]:
         """Whether new clients may come here, and which of several nodes this is."""
@@ -264,3 +337,19 @@ class SMCPApp:
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
+
+
+def _trace_calls(observation: Observation) -> None:
+    """Makes spans of calls from the moment on that there is a tracer provider.
+
+    A program may set one after it has made its Server. It is looked for whenever a client connects or joins, so that
+    without one a call costs nothing.
+    """
+
+    def look(_: object = None) -> None:
+        if tracing.is_on():
+            observation.remove(look)
+            observation.add(record_call, often=True)
+
+    observation.add(look)
+    look()

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from a2c_smcp.engine.events import Ack, Event, Faulty
 from a2c_smcp.errors import RateLimited, TooLarge
-from a2c_smcp.protocol.events import Action, EventSpec
+from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.server.auth.authentication import Principal
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.calls.routes import RouteCache
 from a2c_smcp.server.channels import BatchingChannel, Channel, HoldingChannel
-from a2c_smcp.server.monitoring import Metrics, audit
+from a2c_smcp.server.monitoring import count_refusal
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused, refusal_ack
 from a2c_smcp.server.tell_pace import TellPace
+from a2c_smcp.telemetry.metrics import Metrics
 
 __all__ = ["Connection", "Connections", "End", "InboxEntry"]
 
@@ -69,12 +71,14 @@ class Connection:
     `inbox` is `None` while every event can be handled at once. While one has to wait (a join at a shared store), it
     holds the later ones; `held_in_order` counts the tells among them, and acks that came behind a tell. `pending` has
     the calls that were written to this connection and not acked, by the id of the ack. A connection that `is_over` has
-    lost its seats for good; one that `is_gone` can no longer be written to.
+    lost its seats for good; one that `is_gone` can no longer be written to. `address` is where it comes from,
+    and `since` the time at which it was admitted.
     """
 
     __slots__ = (
         "_budget",
         "_table",
+        "address",
         "channel",
         "expiry",
         "held_in_order",
@@ -88,18 +92,28 @@ class Connection:
         "principal",
         "routes",
         "sid",
+        "since",
         "speaks_older_names",
         "tell_pace",
         "version",
     )
 
     def __init__(
-        self, table: Connections, sid: str, principal: Principal, version: str, channel: Channel, last_ack: int
+        self,
+        table: Connections,
+        sid: str,
+        principal: Principal,
+        version: str,
+        channel: Channel,
+        address: str | None,
+        last_ack: int,
     ) -> None:
         self._table = table
         self.sid = sid
+        self.address = address
         self.principal = principal
         self.version = version
+        self.since = time.time()
         self.channel = channel
         self.pending: dict[int, Call] = {}
         self.last_ack = last_ack
@@ -115,10 +129,20 @@ class Connection:
         self.expiry: asyncio.TimerHandle | None = None
         self._budget: BroadcastBudget | None = None
 
-    def reply(self, number: int | None, event: EventSpec | None, outcome: Outcome) -> None:
+    def renew(self, principal: Principal, at_expiry: Callable[[Connection], None]) -> None:
+        """The credential is valid as this principal, until it expires."""
+        self.principal = principal
+        if self.expiry:
+            self.expiry.cancel()
+            self.expiry = None
+        if principal.expires is not None:
+            left = principal.expires - time.time()
+            self.expiry = asyncio.get_running_loop().call_later(left, at_expiry, self)
+
+    def reply(self, number: int | None, event: EventSpec | None, outcome: Outcome, *, is_known: bool = False) -> None:
         """Acks an event of this connection. Without a number its sender wants no ack."""
         if isinstance(outcome, Refused):
-            self._table.count_refusal(self, event, outcome)
+            self._table.count_refusal(outcome)
             outcome = Answer(refusal_ack(event, outcome.error))
         if number is None or self.is_gone:
             return
@@ -163,7 +187,7 @@ class Connections:
         self._offices: dict[str, dict[str, Connection]] = {}
         self._highest_ack = 0
         self.get = self._connections.get
-        metrics.gauge("connections", self._connections.__len__)
+        metrics.watch("a2c_connections", self._connections.__len__)
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -171,11 +195,18 @@ class Connections:
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self._connections.values()))
 
-    def add(self, sid: str, principal: Principal, version: str, channel: Channel) -> Connection:
-        """Its ack ids begin above those of every connection that has ended: a client that connects again on the same
-        session may still send an ack that was asked for before."""
-        connection = self._connections[sid] = Connection(self, sid, principal, version, channel, self._highest_ack)
-        self._metrics.count("connections_total")
+    def add(
+        self, sid: str, principal: Principal, version: str, channel: Channel, address: str | None = None
+    ) -> Connection:
+        """Adds a connection from the `address` of its client.
+
+        Its ack ids begin above those of every connection that has ended: a client that connects again on the same
+        session may still send an ack that was asked for before.
+        """
+        connection = self._connections[sid] = Connection(
+            self, sid, principal, version, channel, address, self._highest_ack
+        )
+        self._metrics.count("a2c_connects_total")
         return connection
 
     def remove(self, connection: Connection) -> None:
@@ -199,12 +230,14 @@ class Connections:
             if not present:
                 del self._offices[office_id]
 
+    def office_ids(self) -> list[str]:
+        """The offices in which a connection of this node is."""
+        return list(self._offices)
+
     def in_office(self, office_id: str) -> list[Connection]:
         """The connections of this node in an office. It is a copy, because a write may end a connection."""
         present = self._offices.get(office_id)
         return list(present.values()) if present else []
 
-    def count_refusal(self, connection: Connection, event: EventSpec | None, refused: Refused) -> None:
-        self._metrics.count("refused_total", code=refused.error.code)
-        if event and event.action is Action.JOIN:
-            audit("join refused", principal=connection.principal.id, reason=str(refused.error))
+    def count_refusal(self, refused: Refused) -> None:
+        count_refusal(self._metrics, refused.error)

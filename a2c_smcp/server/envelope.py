@@ -8,20 +8,33 @@ only there the JSON is parsed, to check that each placeholder has its attachment
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import cast
 
 import msgspec
 
 from a2c_smcp.engine.attachments import attach
+from a2c_smcp.engine.events import Ack, Event, Fault, Faulty
 from a2c_smcp.engine.packets import LARGE, Json, Malformed
-from a2c_smcp.errors import BadRequest, TooLarge
+from a2c_smcp.errors import BadRequest, SMCPError, TooLarge, UnsupportedEvent
 from a2c_smcp.protocol.codec import loads, loads_exactly
+from a2c_smcp.protocol.events import EventSpec, lookup
 from a2c_smcp.protocol.routing import RoutingFields
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer
 from a2c_smcp.server.routing_fields import NAMES, is_array, read_fields
 
-__all__ = ["HEAD_ROOM", "Envelope", "name_in", "read_answer", "read_payload"]
+__all__ = [
+    "HEAD_ROOM",
+    "Envelope",
+    "fault_of",
+    "fields_of",
+    "name_in",
+    "read_answer",
+    "read_payload",
+    "size_of",
+    "spec_of",
+]
 
 HEAD_ROOM = 64
 """Bytes that the head of a packet may take: a packet that is passed on gets another head, and must still fit."""
@@ -64,6 +77,32 @@ def name_in(event: Json) -> str:
     except (BadRequest, UnicodeDecodeError):
         return ""
     return name if isinstance(name, str) else ""
+
+
+def spec_of(event: Event | Faulty) -> EventSpec | None:
+    """The row of an event; `None` if there is none of its name."""
+    try:
+        return lookup(name_in(b"[%s]" % event.name if isinstance(event, Faulty) else event.body))
+    except UnsupportedEvent:
+        return None
+
+
+def size_of(event: Event | Ack | Faulty) -> int:
+    return 0 if isinstance(event, Faulty) else len(event.body) + sum(map(len, event.attachments))
+
+
+def fields_of(event: Event | Faulty) -> Mapping[str, object]:
+    """The routing fields of an event that may be wrong; none if they cannot be read."""
+    with suppress(SMCPError):
+        if isinstance(event, Event):
+            return cast(Mapping[str, object], read_payload(event.body).fields)
+    return {}
+
+
+def fault_of(faulty: Faulty) -> SMCPError:
+    if faulty.fault is Fault.TOO_LARGE:
+        return TooLarge(faulty.reason, size=faulty.size, limit=faulty.limit)
+    return BadRequest(faulty.reason)
 
 
 def read_payload(event: Json, attachments: Sequence[bytes] = ()) -> Envelope:

@@ -20,6 +20,7 @@ from a2c_smcp.server.channels import event_packet
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.envelope import Envelope
+from a2c_smcp.server.observation import CancelAsked, Observation, Told, Updated
 from a2c_smcp.server.offices.notices import EncodedNotice, Notices, encode_caused
 from a2c_smcp.server.offices.seating import Seating
 from a2c_smcp.server.outcomes import DONE, NOTHING, TOLD, Closing, Outcome, answer_with
@@ -63,6 +64,7 @@ class Handlers:
         notices: Notices,
         seating: Seating,
         limits: Limits,
+        observation: Observation,
         *,
         is_shared: bool,
     ) -> None:
@@ -71,6 +73,7 @@ class Handlers:
         self._notices = notices
         self._seating = seating
         self._limits = limits
+        self._observation = observation
         self._is_shared = is_shared
         self._by_action: dict[Action, Callable[[ReceivedEvent], Steps]] = {
             Action.JOIN: self._join,
@@ -118,6 +121,7 @@ class Handlers:
             routing.seated(event, seats, fields), fields["req_id"], received.envelope.body
         )
         notices = self._encoded(received, routing.cancel(event, seats, fields, offices))
+        self._observation.report(CancelAsked(received.connection, fields["req_id"], frozenset(offices)))
         yield from self._broadcast(notices)
         return NOTHING
 
@@ -126,6 +130,8 @@ class Handlers:
         (notice,) = self._encoded(received, [routing.broadcast(received.event, seats, received.envelope.fields)])
         if due := self._notices.admit(received.connection.sid, received.event, notice):
             yield from self._broadcast([due])
+        if self._observation.is_watched:
+            self._observation.report_often(Updated(received.connection, received.event, notice.office_id))
         return NOTHING
 
     def _tell(self, received: ReceivedEvent) -> Steps:
@@ -137,6 +143,8 @@ class Handlers:
         check_size(len(encoded.body) + len(encoded.event), self._limits)
         packet = event_packet(encoded.event, encoded.body)
         self._relay.tell(event, received.connection, agent, fields.get("req_id"), packet)
+        if self._observation.is_watched:
+            self._observation.report_often(Told(received.connection, event, agent, fields.get("req_id")))
         return TOLD
 
     def _request(self, received: ReceivedEvent) -> Steps:

@@ -5,18 +5,19 @@ This is the same for every web server that carries them, the program's own and o
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from urllib.parse import parse_qs
 
 from a2c_smcp.errors import BadRequest, SMCPError, TooLarge, Unavailable, VersionMismatch
+from a2c_smcp.http.loopback import is_loopback
 from a2c_smcp.protocol import version
 from a2c_smcp.protocol.codec import dumps
 
 __all__ = [
     "MAX_UNAUTHENTICATED",
+    "NO_SUCH_PAGE",
     "VERSION_HEADER",
     "Headers",
     "HttpRequest",
@@ -25,7 +26,6 @@ __all__ = [
     "check_host",
     "check_new_session",
     "check_origin",
-    "is_loopback",
     "json_response",
     "refusal_response",
     "text_response",
@@ -38,6 +38,9 @@ MAX_UNAUTHENTICATED = 64 * 1024
 
 VERSION_HEADER = b"x-a2c-error-code"
 """In a refusal of the version of the protocol: its code, 4008 (WIRE §1)."""
+
+NO_SUCH_PAGE = "this server has /socket.io/, /healthz and /readyz"
+"""Also says the interface between nodes to other clients, so that it does not show that it is there."""
 
 _MAX_HEAD = 32 * 1024  # a session keeps its headers; web servers that this is mounted in may accept more
 
@@ -111,14 +114,6 @@ def check_host(request: HttpRequest, trusted: frozenset[str] | None) -> None:
             f"a server without authentication is not to be reached as {name[:128]!r}, "
             "use its loopback address or give it an API key"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether this name or address always means the machine itself."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def check_new_session(request: HttpRequest, required_version: str | None, *, is_draining: bool) -> None:

@@ -18,19 +18,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
-from a2c_smcp.engine.events import Ack, Event, Fault, Faulty
+from a2c_smcp.engine.events import Ack, Event, Faulty
 from a2c_smcp.engine.packets import Json
-from a2c_smcp.errors import BadRequest, RateLimited, SMCPError, TooLarge, Unavailable, UnsupportedEvent
+from a2c_smcp.errors import RateLimited, SMCPError, Unavailable
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import version
-from a2c_smcp.protocol.codec import decode, loads
+from a2c_smcp.protocol.codec import decode
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, EventSpec, lookup
-from a2c_smcp.server.auth.admission import Admission, no_sid
+from a2c_smcp.server.auth.admission import Admission, no_sid, read_auth
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake, Principal
 from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.channels import Channel
@@ -38,14 +37,16 @@ from a2c_smcp.server.connections import Connection, Connections, End
 from a2c_smcp.server.directory import Directory, MemoryDirectory
 from a2c_smcp.server.directory.interface import as_shared
 from a2c_smcp.server.directory.nodes import sid_at
-from a2c_smcp.server.envelope import name_in, read_answer, read_payload
+from a2c_smcp.server.envelope import fault_of, fields_of, name_in, read_answer, read_payload, size_of, spec_of
 from a2c_smcp.server.handlers import Handlers, ReceivedEvent, Steps
-from a2c_smcp.server.monitoring import Metrics, audit
+from a2c_smcp.server.monitoring import count_refusal, server_metrics
+from a2c_smcp.server.observation import ClientConnected, ClientGone, EventRefused, HandshakeRefused, Observation
 from a2c_smcp.server.offices.notices import Notices
 from a2c_smcp.server.offices.seating import Seating
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
 from a2c_smcp.server.routing_fields import NAMES, read_request
 from a2c_smcp.server.settings import Limits
+from a2c_smcp.telemetry.metrics import Metrics
 
 __all__ = ["Hub"]
 
@@ -62,8 +63,8 @@ _REQUESTS = {b'["%s",{' % name.encode(): (name, row) for name, row in _NAMED.ite
 class _Held(NamedTuple):
     """An event whose handler waits."""
 
+    came: Event
     event: EventSpec
-    number: int | None
     steps: Steps
     waits_for: Awaitable[object]
 
@@ -85,8 +86,9 @@ class Hub:
     ) -> None:
         self.auth = auth
         self.limits = limits or Limits()
-        self.metrics = metrics or Metrics()
-        self.admission = Admission(auth, self.metrics, self.limits.authentication_timeout, origins)
+        self.metrics = metrics or server_metrics()
+        self.observation = Observation()
+        self.admission = Admission(auth, self.refuse_handshake, self.limits.authentication_timeout, origins)
         self.background = OwnedTasks()
         self.connections = Connections(self.metrics)
         self.directory = directory or MemoryDirectory()
@@ -99,7 +101,15 @@ class Hub:
             self._nodes.announce if self._nodes else None,
             older_to_all=legacy_notices,
         )
-        self._relay = Relay(self.directory, self.connections, self.background, self.metrics, self.limits, self._nodes)
+        self._relay = Relay(
+            self.directory,
+            self.connections,
+            self.background,
+            self.metrics,
+            self.limits,
+            self._nodes,
+            self.observation,
+        )
         self.calls = self._relay.calls
         self._seating = Seating(
             self.directory,
@@ -108,11 +118,19 @@ class Hub:
             self._notices,
             self.background,
             self.limits,
+            self.metrics,
             self.dismiss,
+            self.observation,
         )
         self.directory.listener = self._seating
         self._handlers = Handlers(
-            self.directory, self._relay, self._notices, self._seating, self.limits, is_shared=self._nodes is not None
+            self.directory,
+            self._relay,
+            self._notices,
+            self._seating,
+            self.limits,
+            self.observation,
+            is_shared=self._nodes is not None,
         )
 
     # For transports
@@ -130,22 +148,25 @@ class Hub:
 
         `proving` returns the Engine.IO sid that the proof of a device has to name, if there is one.
         """
-        with self.admission.audited(handshake):
+        with self.admission.refusing(handshake):
             if self.calls.is_closing:
                 raise Closing
             spoken = version.accept(handshake.version, self._require_version)
-            principal = await self.admission.admit(handshake, _read_auth(auth), proving)
-        connection = self.connections.add(sid or self._new_sid(), principal, spoken, channel)
-        if principal.expires is not None:
-            loop = asyncio.get_running_loop()
-            connection.expiry = loop.call_later(principal.expires - time.time(), self.dismiss, connection)
-        audit("connected", principal=principal.id, version=spoken, client=handshake.client)
+        principal = await self.admission.admit(handshake, read_auth(auth), proving)
+        connection = self.connections.add(sid or self._new_sid(), principal, spoken, channel, handshake.client)
+        connection.renew(principal, self.dismiss)
+        self.observation.report(ClientConnected(connection))
         return connection
 
     async def admit(self, handshake: Handshake) -> Principal:
         """Authenticates a request that is no part of a connection. Raises `NotAuthenticated`."""
-        with self.admission.audited(handshake):
-            return await self.admission.admit(handshake)
+        return await self.admission.admit(handshake)
+
+    def refuse_handshake(self, address: str | None, error: SMCPError, principal: Principal | None = None) -> None:
+        """Counts and reports that a client was not let in."""
+        count_refusal(self.metrics, error)
+        who = (principal.id, principal.device) if principal else (None, None)
+        self.observation.report(HandshakeRefused(address, error, *who))
 
     def receive(self, connection: Connection, event: Event | Faulty) -> None:
         """Handles an event, or puts it behind one that waits. It does not raise."""
@@ -169,7 +190,7 @@ class Hub:
             if isinstance(ack, Ack):
                 outcome: Outcome = read_answer(ack.body, ack.attachments)
             else:
-                outcome = Refused(_fault(ack))
+                outcome = Refused(fault_of(ack))
         except SMCPError as error:
             outcome = Refused(error)
         try:
@@ -203,7 +224,9 @@ class Hub:
         """Reads the credentials again, and disconnects clients that they no longer admit."""
         self.auth.reload()
         for connection in self.connections:
-            if not self.auth.valid(connection.principal):
+            if renewed := self.auth.current(connection.principal):
+                connection.renew(renewed, self.dismiss)
+            else:
                 self.dismiss(connection)
 
     def is_engaged(self, connection: Connection) -> bool:
@@ -224,18 +247,20 @@ class Hub:
 
     def _hold(self, connection: Connection, event: Event | Faulty) -> None:
         assert connection.inbox is not None
-        size = _size_of(event)
+        size = size_of(event)
         if len(connection.inbox) < _MOST_HELD and connection.inbox_bytes + size <= self.limits.in_flight_bytes:
             connection.inbox.append(event)
             connection.inbox_bytes += size
             connection.held_in_order += _is_tell(event)
         else:
             error = RateLimited("an earlier event of this connection waits, try again later")
-            connection.reply(event.id, _spec_of(event), Refused(error))
+            spec = spec_of(event)
+            self._report_refused(connection, event, spec, error)
+            connection.reply(event.id, spec, Refused(error))
 
     def _hold_ack(self, connection: Connection, ack: Ack | Faulty) -> bool:
         """Puts an ack behind tells that came before it. If it does not fit, it is better early than lost."""
-        size = _size_of(ack)
+        size = size_of(ack)
         if connection.inbox is None or connection.inbox_bytes + size > self.limits.in_flight_bytes:
             return False
         connection.inbox.append(ack)
@@ -253,7 +278,7 @@ class Hub:
             if isinstance(event, End):
                 await self._end(connection, event)
                 continue
-            connection.inbox_bytes -= _size_of(event)
+            connection.inbox_bytes -= size_of(event)
             if isinstance(event, Ack) or (isinstance(event, Faulty) and event.is_ack):
                 connection.held_in_order -= 1
                 self._settle(connection, event)
@@ -270,8 +295,8 @@ class Hub:
         number = came.id
         try:
             if isinstance(came, Faulty):
-                event = _spec_of(came)
-                raise _fault(came)
+                event = spec_of(came)
+                raise fault_of(came)
             body = came.body
             if isinstance(body, bytes) and not came.attachments:
                 start = body.find(b'"', 2) + 2
@@ -292,11 +317,11 @@ class Hub:
         except StopIteration as end:
             self._answer(connection, number, event, end.value)
         except SMCPError as error:
-            self._refuse(connection, number, event, error)
+            self._refuse(connection, came, event, error)
         except Exception:
-            self._fail(connection, number, event)
+            self._fail(connection, came, event)
         else:
-            return _Held(event, number, steps, waits_for)
+            return _Held(came, event, steps, waits_for)
         return None
 
     def _relay_known(self, connection: Connection, name: str, body: bytes, number: int | None) -> bool:
@@ -309,7 +334,7 @@ class Hub:
 
     async def _finish(self, connection: Connection, held: _Held) -> None:
         """Handles the rest of an event that has to wait."""
-        event, number, steps, waits_for = held
+        came, event, steps, waits_for = held
         try:
             while True:
                 try:
@@ -319,11 +344,11 @@ class Hub:
                 else:
                     waits_for = steps.send(found)
         except StopIteration as end:
-            self._answer(connection, number, event, end.value)
+            self._answer(connection, came.id, event, end.value)
         except SMCPError as error:
-            self._refuse(connection, number, event, error)
+            self._refuse(connection, came, event, error)
         except Exception:
-            self._fail(connection, number, event)
+            self._fail(connection, came, event)
 
     def _answer(
         self, connection: Connection, number: int | None, event: EventSpec | None, answer: Outcome | None
@@ -331,13 +356,23 @@ class Hub:
         if answer is not None:
             connection.reply_to_join(number, event, answer)
 
-    def _refuse(self, connection: Connection, number: int | None, event: EventSpec | None, error: SMCPError) -> None:
-        connection.reply_to_join(number, event, Refused(error))
+    def _refuse(self, connection: Connection, came: Event | Faulty, event: EventSpec | None, error: SMCPError) -> None:
+        self._report_refused(connection, came, event, error)
+        connection.reply_to_join(came.id, event, Refused(error))
 
-    def _fail(self, connection: Connection, number: int | None, event: EventSpec | None) -> None:
+    def _fail(self, connection: Connection, came: Event | Faulty, event: EventSpec | None) -> None:
         """Logs the exception that is being handled, and answers with an internal error."""
         logger.exception("%s failed", event.name if event else "an event")
-        self._refuse(connection, number, event, SMCPError())
+        self._refuse(connection, came, event, SMCPError())
+
+    def _report_refused(
+        self, connection: Connection, came: Event | Faulty, event: EventSpec | None, error: SMCPError
+    ) -> None:
+        """Only refused joins are always reported: a client can send any number of wrong requests."""
+        is_join = event is not None and event.action is Action.JOIN
+        if is_join or self.observation.is_watched:
+            refused = EventRefused(connection, event, error, fields_of(came), size_of(came))
+            (self.observation.report if is_join else self.observation.report_often)(refused)
 
     async def _end(self, connection: Connection, end: End) -> None:
         try:
@@ -346,42 +381,13 @@ class Hub:
             pass  # the seats are released when their time is over
         except Exception:
             logger.exception("the seats of a connection that has ended were not released")
-        audit("disconnected", principal=connection.principal.id, reason=end.reason)
+        self.observation.report(ClientGone(connection, end.reason))
 
     def _new_sid(self) -> str:
         token = secrets.token_urlsafe(15)
         return sid_at(self._nodes.node, token) if self._nodes else token
 
 
-def _read_auth(auth: Json) -> object:
-    """The object of a CONNECT; `None` if there is none, or it cannot be read."""
-    try:
-        return loads(str(auth, "utf-8")) if auth else None
-    except (BadRequest, UnicodeDecodeError):
-        return None
-
-
 def _is_tell(event: Event | Faulty) -> bool:
-    spec = _spec_of(event)
+    spec = spec_of(event)
     return spec is not None and spec.action is Action.TELL
-
-
-def _size_of(event: Event | Ack | Faulty) -> int:
-    return 0 if isinstance(event, Faulty) else len(event.body) + sum(map(len, event.attachments))
-
-
-def _name_of(event: Event | Faulty) -> str:
-    return name_in(b"[%s]" % event.name if isinstance(event, Faulty) else event.body)
-
-
-def _spec_of(event: Event | Faulty) -> EventSpec | None:
-    try:
-        return lookup(_name_of(event))
-    except UnsupportedEvent:
-        return None
-
-
-def _fault(faulty: Faulty) -> SMCPError:
-    if faulty.fault is Fault.TOO_LARGE:
-        return TooLarge(faulty.reason, size=faulty.size, limit=faulty.limit)
-    return BadRequest(faulty.reason)

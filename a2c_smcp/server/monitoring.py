@@ -1,45 +1,30 @@
-"""What operators see of a Server: counters and gauges for `/metrics`, and the audit trail in the log."""
+"""The metrics of a Server, for `/metrics`."""
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from collections.abc import Callable
+import re
+from functools import cache
 
-__all__ = ["Metrics", "audit"]
+from a2c_smcp.errors import SMCPError
+from a2c_smcp.telemetry.catalog import SERVER
+from a2c_smcp.telemetry.metrics import Metrics, watch_process
 
-_audit = logging.getLogger("a2c_smcp.audit")
-
-
-class Metrics:
-    """Counters, which only grow, and gauges, which are read when metrics are. Each has a name and at most one label."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._gauges: dict[str, Callable[[], float]] = {}
-
-    def count(self, name: str, **label: object) -> None:
-        self._counts[_series(name, label) if label else name] += 1
-
-    def gauge(self, name: str, read: Callable[[], float]) -> None:
-        self._gauges[name] = read
-
-    def snapshot(self) -> dict[str, float]:
-        return {**self._counts, **{name: read() for name, read in self._gauges.items()}}
-
-    def render(self) -> str:
-        """The text format that Prometheus reads."""
-        return "".join(f"a2c_{name} {value}\n" for name, value in sorted(self.snapshot().items()))
+__all__ = ["count_refusal", "server_metrics"]
 
 
-def audit(action: str, **facts: object) -> None:
-    """Logs what an operator may be asked about later: `joined office='desk' role='agent' name='planner'`.
+def server_metrics(node: str | None = None) -> Metrics:
+    """The metrics of a Server. One of several nodes is named in each series."""
+    metrics = Metrics(SERVER, {"node": node} if node else None)
+    watch_process(metrics, "a2c_build_info")
+    metrics.count("a2c_node_up")
+    return metrics
 
-    Names are quoted, and hold no control characters. Payloads, credentials and sids are never logged.
-    """
-    if _audit.isEnabledFor(logging.INFO):
-        _audit.info("%s", " ".join((action, *(f"{name}={fact!r}" for name, fact in facts.items() if fact is not None))))
+
+def count_refusal(metrics: Metrics, error: SMCPError) -> None:
+    metrics.count("a2c_refused_total", str(error.code), _reason(type(error).__name__))
 
 
-def _series(name: str, label: dict[str, object]) -> str:
-    return name + "".join(f'{{{key}="{value}"}}' for key, value in label.items())
+@cache
+def _reason(error: str) -> str:
+    """The name of a class as a label: `not_authenticated`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error).lower()

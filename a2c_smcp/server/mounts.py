@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from a2c_smcp.errors import Unavailable
+from a2c_smcp.http.asgi import ASGIApp, Message, Scope, Send
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.http_requests import Headers, HttpRequest
 
-__all__ = [
-    "EXTENSION",
-    "ASGIApp",
-    "Lifespan",
-    "Message",
-    "MountedRequest",
-    "Mounts",
-    "Receive",
-    "Scope",
-    "Send",
-    "scope_of",
-    "with_headers",
-]
-
-Message: TypeAlias = MutableMapping[str, Any]
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+__all__ = ["EXTENSION", "Lifespan", "MountedRequest", "Mounts", "scope_of", "with_headers"]
 
 EXTENSION = "a2c"
 """The extension of ASGI that mounted applications are given. Its `trust` is called for an authenticated request."""

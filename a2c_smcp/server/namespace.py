@@ -22,9 +22,9 @@ from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshak
 from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.hub import Hub
-from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import SMCP_NAMESPACE
+from a2c_smcp.telemetry.metrics import Metrics
 
 __all__ = ["SMCPNamespace"]
 

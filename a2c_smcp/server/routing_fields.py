@@ -15,9 +15,21 @@ from typing_extensions import TypedDict
 
 from a2c_smcp.engine.packets import LARGE, Json
 
-__all__ = ["NAMES", "RequestFields", "is_array", "raw_params", "read_fields", "read_request"]
+__all__ = [
+    "NAMES",
+    "RequestFields",
+    "ResultFields",
+    "ToolFields",
+    "is_array",
+    "raw_params",
+    "read_fields",
+    "read_request",
+    "read_result",
+    "read_tool",
+]
 
 _OBJECT, _ARRAY, _STRING = b'{["'
+_MOST_TRACE = 128
 _NOT_READ = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
@@ -70,6 +82,55 @@ class _Params(TypedDict, total=False):
     params: msgspec.Raw
 
 
+_NO_JSON = msgspec.Raw(b"")
+
+
+class _Meta(msgspec.Struct):
+    traceparent: str | None = None
+
+
+class ToolFields(msgspec.Struct, eq=False):
+    """What an audit reads of a tool call that was passed on. `params` is JSON, as it came; empty if there is none."""
+
+    tool: str | None = msgspec.field(name="tool_name", default=None)
+    params: msgspec.Raw = _NO_JSON  # msgspec reads no union with `Raw`
+    meta: _Meta | None = msgspec.field(name="_meta", default=None)
+
+    @property
+    def trace(self) -> str | None:
+        """The trace that the call belongs to: the W3C `traceparent` that its caller has sent."""
+        found = self.meta.traceparent if self.meta else None
+        return found if found and len(found) <= _MOST_TRACE and found.isascii() and found.isprintable() else None
+
+
+class _ErrorDetails(msgspec.Struct):
+    outcome: str | None = None
+
+
+class _ErrorFields(msgspec.Struct):
+    code: int | None = None
+    details: _ErrorDetails | None = None
+
+
+class ResultFields(msgspec.Struct, eq=False):
+    """How a call was answered: an MCP result, an error of the protocol, or both (WIRE §3)."""
+
+    is_error: bool = msgspec.field(name="isError", default=False)
+    error: _ErrorFields | None = None
+
+    @property
+    def code(self) -> int | None:
+        return self.error.code if self.error else None
+
+    @property
+    def ran(self) -> str | None:
+        return self.error.details.outcome if self.error and self.error.details else None
+
+
+class _ResultAck(msgspec.Struct, array_like=True):
+    result: ResultFields
+
+
 class _Elements(msgspec.Struct, array_like=True):
     """Any array: its elements are checked to be JSON, and dropped."""
 
@@ -79,6 +140,8 @@ _fields = msgspec.json.Decoder(_Fields)
 _request = msgspec.json.Decoder(RequestFields)
 _raw_fields = msgspec.json.Decoder(_RawFields)
 _params = msgspec.json.Decoder(_Params)
+_tool = msgspec.json.Decoder(ToolFields)
+_result = msgspec.json.Decoder(_ResultAck)
 _elements = msgspec.json.Decoder(_Elements)
 _value: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
@@ -97,7 +160,7 @@ _NO_NAME = "\ud800"
 
 
 def read_fields(body: Json) -> dict[str, object] | None:
-    """The routing fields of a JSON object. `None` if it is none, or a small one that has to be parsed as a whole."""
+    """The routing fields of a JSON object. `None` if it is invalid, or small and to be parsed as a whole."""
     try:
         fields: Any = _fields.decode(body) if len(body) < LARGE else _fields_of_large(body)
     except _NOT_READ:
@@ -130,6 +193,28 @@ def raw_params(body: Json) -> Json:
         return b""
     start = whole.find(params)
     return body[start : start + len(params)]
+
+
+def read_tool(body: Json) -> ToolFields:
+    """The tool of a call, its params and its trace; without what cannot be read."""
+    try:
+        return _tool.decode(body)
+    except _NOT_READ:
+        fields = read_fields(body) or {}
+        name = fields.get("tool_name")
+        return ToolFields(name if isinstance(name, str) else None, msgspec.Raw(raw_params(body)))
+
+
+def read_result(ack: Json) -> ResultFields | None:
+    """How the ack of a call says that it ended. `None` if it is no result."""
+    try:
+        return _result.decode(ack).result
+    except _NOT_READ:
+        pass
+    try:
+        return _result.decode(_without_halves(ack)).result
+    except _NOT_READ:
+        return None
 
 
 def is_array(body: Json) -> bool:

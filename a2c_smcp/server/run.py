@@ -84,10 +84,12 @@ async def serving(
         scheme, port = "https" if tls_cert else "http", listener.getsockname()[1]
         app.hub.admission.bound_keys.origins = loopback_origins(scheme, port)
     limits, proxies = app.settings.limits, app.settings.trusted_proxies
-    listeners = [HttpListener(app, limits, proxies)]
+    before_writes = app.gather_audit()
+    listeners = [HttpListener(app, limits, proxies, before_writes)]
     servers = [await _open(listeners[0], listener, _tls(tls_cert, tls_key))]
     for each in filter(None, (node_listener, own_listener)):  # many clients come there from few addresses
-        listeners.append(HttpListener(app, replace(limits, newcomers_per_address=limits.newcomers), proxies))
+        many = replace(limits, newcomers_per_address=limits.newcomers)
+        listeners.append(HttpListener(app, many, proxies, before_writes))
         servers.append(await _open(listeners[-1], each, None))
     for table in listeners:
         app.sessions.start(table.end_late)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
 
 from a2c_smcp.server.auth.authentication import AuthenticationProvider
 from a2c_smcp.server.directory import Directory
 
-__all__ = ["Limits", "Network", "Settings"]
+__all__ = ["Limits", "Network", "Settings", "Workers"]
 
 MIB = 1024 * 1024
 
@@ -61,14 +62,31 @@ class Limits:
         return 2 * self.max_message
 
 
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """The processes that share a port: nodes whose names are that of their parent and a number."""
+
+    parent: str
+    count: int
+
+    def has(self, node: str) -> bool:
+        """Whether a node is one of them. A process that took the place of a dead one has a second number."""
+        numbers = node.removeprefix(f"{self.parent}-").split("-") if node.startswith(f"{self.parent}-") else [""]
+        return len(numbers) <= 2 and all(map(str.isdecimal, numbers)) and 1 <= int(numbers[0]) <= self.count
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What `create_app` is given.
 
     `auth=None` admits every client. `directory=None` keeps offices in memory. With `trusted_hosts`, the Server answers
-    only under these host names and loopback ones. For requests from `trusted_proxies`, `X-Forwarded-For` names the
+    only under these host names and loopback ones. `workers` are the processes that share its port, if there are
+    several. For requests from `trusted_proxies`, `X-Forwarded-For` names the
     client. `origins` are the URLs at which clients reach it, such as `https://hub.example.com`; a key that is bound to
-    a device is admitted only there. The program's own web server takes loopback names by default.
+    a device is admitted only there. The program's own web server takes loopback names by default. With an `admin_key`
+    it serves the operator's interface at `/admin/api`; no client is admitted by that key.
+    `audit` is the audit file of this process; with `audit_arguments` it has the arguments of calls, else only a keyed
+    hash of them.
     """
 
     auth: AuthenticationProvider | None = None
@@ -79,5 +97,9 @@ class Settings:
     trusted_hosts: frozenset[str] | None = None
     legacy_notices: bool = False
     metrics: bool = False
+    workers: Workers | None = None
+    audit: Path | None = None
+    audit_arguments: bool = False
     trusted_proxies: tuple[Network, ...] = ()
     origins: tuple[str, ...] = ()
+    admin_key: str | None = field(default=None, repr=False)

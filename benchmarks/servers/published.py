@@ -18,7 +18,7 @@ MAX_MESSAGE = 8 * 2**20
 async def main() -> None:
     """Larger messages than its default are let in, and pings come as often as the others'; all else is as it comes."""
     server = socketio.AsyncServer(async_mode="asgi", max_http_buffer_size=MAX_MESSAGE, ping_interval=10, ping_timeout=8)
-    server.register_namespace(SMCPNamespace(DefaultAuthenticationProvider("benchmark")))
+    server.register_namespace(SMCPNamespace(DefaultAuthenticationProvider("benchmark-0123456789")))
     app = A2CProtocolVersionASGIMiddleware(socketio.ASGIApp(server))
     listener = socket.create_server(("127.0.0.1", 0))
     print("listening on http://{}:{}".format(*listener.getsockname()), flush=True)

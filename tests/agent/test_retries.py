@@ -143,7 +143,7 @@ async def test_a_new_call_waits_for_a_computer_that_is_expected_back_after_a_res
         assert (called.text, await with_registry) == ("2", {"result": 1})
         with pytest.raises(ComputerNotFound):
             await in_vain
-        assert time.monotonic() - begun <= 8, "as long as the grace, and not for the whole of its timeout"
+        assert time.monotonic() - begun <= 20, "as long as the grace, and not for the whole of its timeout"
         await until(lambda: left == ["other"])
 
 

@@ -18,7 +18,15 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.agent.blobs.files import _named, file_name, safe_name, write_file
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.errors import AnswerTooLarge, BadRequest, BlobNotAccessible, BlobWriteFailed, SMCPError, UnsupportedEvent
+from a2c_smcp.errors import (
+    AnswerTooLarge,
+    BadRequest,
+    BlobNotAccessible,
+    BlobWriteFailed,
+    CallTimeout,
+    SMCPError,
+    UnsupportedEvent,
+)
 from tests.agent.twins import KINDS, SOON, at_work
 from tests.computer.hosted import Relay, hosted, ready
 from tests.computer.servers.contents import binary, item, text
@@ -260,6 +268,30 @@ async def test_computers_of_other_makes_may_have_smaller_chunks_and_change_their
             assert refused.value.details["reason"] == reason
 
 
+@pytest.mark.covers("transfers-resumed")
+async def test_a_transfer_that_stands_still_for_long_ends_with_one_error(
+    shared_hub: Hub, office: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("a2c_smcp.agent.blobs.downloads._STANDSTILL", 0.0)
+    asked: list[int] = []
+
+    def late(data: dict[str, Any]) -> dict[str, Any]:
+        asked.append(data["chunk_offset"])
+        if data["chunk_offset"]:
+            return {"code": 408, "message": "late"}
+        return {**chunk({"blob_handle": "h", "max_chunk_bytes": CHUNK, **data}), "upload_id": "u"}
+
+    async with with_computer(shared_hub, office) as (agent, peer):
+        peer.answers("client:get_blob", late)
+        peer.answers("client:put_blob", late)
+        for transfer in (agent.save_blob("laptop", "h", tmp_path / "file"), agent.put_bytes("laptop", CONTENT)):
+            with pytest.raises(CallTimeout):
+                await transfer
+            assert asked.count(CHUNK) == 1
+            asked.clear()
+        assert names_in(tmp_path) == []
+
+
 @pytest.mark.covers("results-whole")
 async def test_a_computer_that_knows_no_blobs_is_told_apart(shared_hub: Hub, office: str, tmp_path: Path) -> None:
     async with with_computer(shared_hub, office) as (agent, _):
@@ -326,6 +358,37 @@ async def test_to_other_makes_chunks_go_one_by_one_and_an_upload_that_is_lost_be
         peer.answers("client:put_blob", lambda data: fault("invalid_upload"))
         with pytest.raises(BlobWriteFailed):
             await agent.put_bytes("laptop", CONTENT)
+
+
+@pytest.mark.covers("transfers-binary")
+async def test_chunks_are_attachments_if_both_sides_say_so(shared_hub: Hub, office: str) -> None:
+    got: list[bytes | str] = []
+
+    async def receive(data: dict[str, Any]) -> dict[str, Any]:
+        got.append(data["blob"])
+        answer = {"upload_id": "u", "chunk_offset": data["chunk_offset"], "req_id": data["req_id"]}
+        return {**answer, "binary": True, "landing_path": "/landing/u", "sha256": SHA256}
+
+    def give(data: dict[str, Any]) -> dict[str, Any]:
+        offset, most = data["chunk_offset"], data["max_chunk_bytes"]
+        return chunk(data, blob=CONTENT[offset : offset + most] if data["binary"] is True else "")
+
+    async with with_computer(shared_hub, office) as (agent, peer):
+        peer.answers("client:put_blob", receive)
+        peer.answers("client:get_blob", give)
+        assert await agent.put_bytes("laptop", CONTENT) == "/landing/u"
+        first, *others = got
+        assert isinstance(first, str)
+        assert b64decode(first) + b"".join(map(_bytes, others)) == CONTENT
+        assert await agent.read_blob("laptop", "h") == CONTENT
+        peer.answers("client:get_blob", lambda data: {**give(data), "blob": CONTENT[1:] + CONTENT})
+        with pytest.raises(SMCPError, match="larger"):
+            await agent.read_blob("laptop", "h")
+
+
+def _bytes(content: bytes | str) -> bytes:
+    assert isinstance(content, bytes)
+    return content
 
 
 @pytest.mark.covers("transfers-verified")

@@ -265,9 +265,10 @@ async def test_a_stream_that_was_cut_is_resumed(bridged: BridgedOffice) -> None:
         async with http.stream("POST", url, json=request, headers=headers) as stream:
             last = await first_event_id(stream)
             await until(lambda: "once cut" in bridged.noted())
-        resuming = {**headers, "Last-Event-ID": last}
-        async with http.stream("GET", url, headers=resuming) as stream:
-            answer = await response_in(stream, 7)
+        answer = None
+        while answer is None:  # a stream may end while the first one still counts as open: clients ask again
+            async with http.stream("GET", url, headers={**headers, "Last-Event-ID": last}) as stream:
+                answer = await response_in(stream, 7)
     assert answer["result"]["content"][0]["text"] == "cut"
     assert bridged.noted().count("once cut") == 1
 
@@ -287,10 +288,10 @@ async def first_event_id(stream: Any) -> str:
     raise AssertionError("the stream has no event")
 
 
-async def response_in(stream: Any, number: int) -> dict[str, Any]:
+async def response_in(stream: Any, number: int) -> dict[str, Any] | None:
     async for line in stream.aiter_lines():
         if line.startswith("data:") and line.removeprefix("data:").strip():
             message: dict[str, Any] = json.loads(line.removeprefix("data:"))
             if message.get("id") == number:
                 return message
-    raise AssertionError("the stream has no response")
+    return None

@@ -8,7 +8,6 @@ import os
 import re
 import stat
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 from a2c_smcp.bridge.names import GivenNames
 from a2c_smcp.bridge.offers import Owner, SharedTool, Target
 from a2c_smcp.private_files import lock
+from tests.program import forked
 
 VALID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 DAY = 86_400.0
@@ -38,6 +38,10 @@ rounds = st.lists(st.lists(owners, unique=True, max_size=6), max_size=5)
 
 def names_of(*given_to: Owner) -> list[str]:
     return [*GivenNames().names_of(given_to).values()]
+
+
+def name_of(names: GivenNames, target: Target) -> str:
+    return names.names_of([target])[target]
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -104,9 +108,9 @@ def test_long_names_are_cut_and_stay_distinct() -> None:
 @pytest.mark.covers("bridge-names")
 def test_a_tool_that_is_called_like_one_of_another_computer_does_not_get_that_name() -> None:
     names = GivenNames()
-    assert names.name_of(Target("evil", "bank__pay")) == "bank_pay"
-    assert names.name_of(Target("evil", "pay")) == "pay"
-    assert names.name_of(Target("bank", "pay")) == "bank__pay"
+    assert name_of(names, Target("evil", "bank__pay")) == "bank_pay"
+    assert name_of(names, Target("evil", "pay")) == "pay"
+    assert name_of(names, Target("bank", "pay")) == "bank__pay"
 
 
 @pytest.mark.covers("bridge-names")
@@ -123,7 +127,7 @@ def test_what_stands_before_two_underscores_is_of_one_computer(some: list[Target
     names = GivenNames()
     computers = defaultdict(set)
     for target in some:
-        front, between, _ = names.name_of(target).partition("__")
+        front, between, _ = name_of(names, target).partition("__")
         if between:
             computers[front].add(target.computer)
             assert front == target.computer or front not in {other.computer for other in some}
@@ -151,9 +155,9 @@ def test_a_name_once_given_stays_whoever_comes_and_goes_and_across_restarts(
 
 @pytest.mark.covers("bridge-names")
 def test_a_name_of_a_tool_that_is_away_is_given_to_no_other(file: Path) -> None:
-    assert GivenNames(file).name_of(Target("laptop", "read")) == "read"
-    assert GivenNames(file).name_of(Target("tower", "read")) == "tower__read"
-    assert GivenNames(file).name_of(Target("laptop", "read")) == "read"
+    assert name_of(GivenNames(file), Target("laptop", "read")) == "read"
+    assert name_of(GivenNames(file), Target("tower", "read")) == "tower__read"
+    assert name_of(GivenNames(file), Target("laptop", "read")) == "read"
 
 
 @pytest.mark.covers("bridge-names")
@@ -162,18 +166,18 @@ def test_a_reserved_name_is_given_to_no_tool_and_taken_from_one_that_has_it() ->
     assert names.names_of([desktop]) == {desktop: "get_desktop"}
     assert names.names_of([desktop], reserved={"get_desktop"}) == {desktop: "laptop__get_desktop"}
     assert names.names_of([desktop]) == {desktop: "laptop__get_desktop"}
-    assert names.name_of(Target("tower", "get_desktop")) == "get_desktop"
+    assert name_of(names, Target("tower", "get_desktop")) == "get_desktop"
 
 
 @pytest.mark.covers("bridge-names")
 def test_a_name_passes_on_only_where_the_caller_says_that_it_may() -> None:
     names, one, all_of_them = GivenNames(), Target("laptop", "read"), SharedTool("read")
-    assert names.name_of(one) == "read"
+    assert name_of(names, one) == "read"
     assert names.names_of([all_of_them]) == {all_of_them: "read_2"}
     names = GivenNames()
-    assert names.name_of(one) == "read"
+    assert name_of(names, one) == "read"
     assert names.names_of([all_of_them], yields=lambda holder, newcomer: holder == one) == {all_of_them: "read"}
-    assert names.name_of(one) == "laptop__read"
+    assert name_of(names, one) == "laptop__read"
 
 
 @pytest.mark.covers("bridge-names")
@@ -181,24 +185,24 @@ def test_when_there_are_too_many_those_that_were_away_longest_go_first(file: Pat
     now = 1_800_000_000.0
     names = GivenNames(file, most=3, clock=lambda: now)
     for number in range(3):
-        names.name_of(Target("laptop", f"tool{number}"))
+        name_of(names, Target("laptop", f"tool{number}"))
         now += DAY
-    names.name_of(Target("laptop", "tool0"))
-    names.name_of(Target("laptop", "tool3"))
+    name_of(names, Target("laptop", "tool0"))
+    name_of(names, Target("laptop", "tool3"))
     kept = GivenNames(file, clock=lambda: now)
-    assert kept.name_of(Target("tower", "tool0")) == "tower__tool0"
-    assert kept.name_of(Target("tower", "tool1")) == "tool1"
-    assert kept.name_of(Target("tower", "tool2")) == "tower__tool2"
+    assert name_of(kept, Target("tower", "tool0")) == "tower__tool0"
+    assert name_of(kept, Target("tower", "tool1")) == "tool1"
+    assert name_of(kept, Target("tower", "tool2")) == "tower__tool2"
 
 
 @pytest.mark.covers("bridge-names")
 def test_a_computer_that_renames_its_tools_all_the_time_pushes_out_no_other() -> None:
     names = GivenNames(most=10, most_of_one=3)
-    names.name_of(Target("laptop", "read"))
+    name_of(names, Target("laptop", "read"))
     for number in range(20):
-        names.name_of(Target("evil", f"tool{number}"))
-    assert names.name_of(Target("tower", "read")) == "tower__read"
-    assert names.name_of(Target("tower", "tool15")) == "tool15"
+        name_of(names, Target("evil", f"tool{number}"))
+    assert name_of(names, Target("tower", "read")) == "tower__read"
+    assert name_of(names, Target("tower", "tool15")) == "tool15"
 
 
 @pytest.mark.covers("bridge-names")
@@ -214,7 +218,7 @@ def test_what_is_present_keeps_its_name_even_if_there_are_too_many() -> None:
 
 @pytest.mark.covers("bridge-names")
 def test_only_its_owner_can_read_the_file(file: Path) -> None:
-    GivenNames(file).name_of(Target("laptop", "read"))
+    name_of(GivenNames(file), Target("laptop", "read"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
@@ -223,12 +227,12 @@ def test_only_its_owner_can_read_the_file(file: Path) -> None:
 def test_a_file_is_written_only_when_there_is_something_new(file: Path) -> None:
     now = 1_800_000_000.0
     names = GivenNames(file, clock=lambda: now)
-    names.name_of(Target("laptop", "read"))
+    name_of(names, Target("laptop", "read"))
     before = file.stat().st_ino, file.stat().st_mtime_ns
-    names.name_of(Target("laptop", "read"))
+    name_of(names, Target("laptop", "read"))
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == before
     now += DAY
-    names.name_of(Target("laptop", "read"))
+    name_of(names, Target("laptop", "read"))
     assert json.loads(file.read_text())["names"][0]["seen"] == "2027-01-16"
 
 
@@ -251,9 +255,9 @@ def test_a_damaged_file_is_warned_of_and_begun_anew(file: Path, content: str, ca
     file.parent.mkdir(mode=0o700)
     file.write_text(content)
     file.chmod(0o600)
-    assert GivenNames(file).name_of(Target("laptop", "read")) == "read"
+    assert name_of(GivenNames(file), Target("laptop", "read")) == "read"
     assert warnings_in(caplog) == [f"{file} is damaged: names of tools are given anew, and may differ from before"]
-    assert GivenNames(file).name_of(Target("tower", "read")) == "tower__read"
+    assert name_of(GivenNames(file), Target("tower", "read")) == "tower__read"
 
 
 @pytest.mark.covers("bridge-names")
@@ -262,8 +266,8 @@ def test_a_file_that_others_may_change_is_not_used(file: Path, caplog: pytest.Lo
     file.write_text('{"names": [{"name": "pay", "tool": "steal", "computer": "evil", "seen": "2027-01-16"}]}')
     file.chmod(0o666)
     names = GivenNames(file)
-    assert names.name_of(Target("bank", "pay")) == "pay"
-    assert names.name_of(Target("bank", "look")) == "look"
+    assert name_of(names, Target("bank", "pay")) == "pay"
+    assert name_of(names, Target("bank", "look")) == "look"
     assert "evil" in file.read_text()
     [warning] = warnings_in(caplog)
     assert "chmod go-w" in warning
@@ -275,33 +279,33 @@ def test_where_nothing_can_be_written_names_last_as_long_as_the_process(
 ) -> None:
     (tmp_path / "state").write_text("a file where the folder should be")
     names = GivenNames(tmp_path / "state" / "names.json")
-    assert names.name_of(Target("laptop", "read")) == "read"
-    assert names.name_of(Target("tower", "read")) == "tower__read"
+    assert name_of(names, Target("laptop", "read")) == "read"
+    assert name_of(names, Target("tower", "read")) == "tower__read"
     assert len(warnings_in(caplog)) == 1
 
 
 @pytest.mark.covers("bridge-names")
 def test_two_bridges_read_what_the_other_has_given(file: Path) -> None:
     one, other = GivenNames(file), GivenNames(file)
-    assert one.name_of(Target("laptop", "read")) == "read"
-    assert other.name_of(Target("tower", "read")) == "tower__read"
-    assert other.name_of(Target("tower", "write")) == "write"
-    assert one.name_of(Target("laptop", "write")) == "laptop__write"
-    assert other.name_of(Target("laptop", "read")) == "read"
+    assert name_of(one, Target("laptop", "read")) == "read"
+    assert name_of(other, Target("tower", "read")) == "tower__read"
+    assert name_of(other, Target("tower", "write")) == "write"
+    assert name_of(one, Target("laptop", "write")) == "laptop__write"
+    assert name_of(other, Target("laptop", "read")) == "read"
 
 
 @pytest.mark.covers("bridge-names")
 def test_a_bridge_that_stands_still_with_the_lock_stops_no_other(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     one, other = GivenNames(file), GivenNames(file)
-    one.name_of(Target("laptop", "read"))
+    name_of(one, Target("laptop", "read"))
     descriptor = os.open(file.with_name("names.json.lock"), os.O_RDWR)
     try:
         assert lock(descriptor)
-        assert other.name_of(Target("tower", "read")) == "tower__read"
+        assert name_of(other, Target("tower", "read")) == "tower__read"
     finally:
         os.close(descriptor)
     assert len(warnings_in(caplog)) == 1
-    other.name_of(Target("tower", "write"))
+    name_of(other, Target("tower", "write"))
     assert {entry["name"] for entry in json.loads(file.read_text())["names"]} == {"read", "tower__read", "write"}
 
 
@@ -317,7 +321,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for number in range(40):
     for target in (Target(computer, f"tool{number}"), Target("shared", f"tool{number}")):
-        print(target.computer, target.tool, names.name_of(target), flush=True)
+        print(target.computer, target.tool, names.names_of([target])[target], flush=True)
 """
 
 
@@ -337,8 +341,9 @@ def test_processes_that_share_a_file_give_no_name_twice_and_lose_none(file: Path
 
 
 def _giving(file: Path, computer: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", GIVE, str(file), computer]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    script = file.parent.with_name("give.py")
+    script.write_text(GIVE, "utf-8")
+    return subprocess.Popen(forked(script, file, computer), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def _started(processes: Sequence[subprocess.Popen[str]]) -> Sequence[subprocess.Popen[str]]:

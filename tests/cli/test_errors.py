@@ -23,6 +23,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.cli.errors import Failed, WrongUse, result_remedy
 from a2c_smcp.computer import Computer
 from a2c_smcp.protocol.results import CallToolResult
+from a2c_smcp.registry import ToolResult
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.computer.hosted import hosted, ready
@@ -89,8 +90,9 @@ def laptop() -> Computer:
         await asyncio.Event().wait()
 
     @computer.tool(auto_apply=True)
-    def shout(text: str) -> str:
-        return text.upper() * 1000
+    def shout(text: str) -> ToolResult:
+        """What a result says in its `_meta` is never sent in pieces."""
+        return ToolResult("loud", meta={"text": text.upper() * 1000})
 
     @computer.tool
     def guarded() -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.cli.forms.fields import MISSING, Field, NoForm, fields_of
+from a2c_smcp.computer.questions.fields import MISSING, Field, NoForm, fields_of
 from a2c_smcp.protocol.questions import Question
 
 pytestmark = pytest.mark.covers("question-forms")

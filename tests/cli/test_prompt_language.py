@@ -14,7 +14,7 @@ import pytest
 
 from a2c_smcp.cli.options import default_agent_name
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.approvals import OWNER, Grants, NothingToAnswer, PendingApprovals
+from a2c_smcp.cli.prompt.grants import Grants
 from a2c_smcp.cli.prompt.language import (
     BadLine,
     CompletionSource,
@@ -26,7 +26,8 @@ from a2c_smcp.cli.prompt.language import (
     split_words,
 )
 from a2c_smcp.cli.prompt.prompt import COMMANDS
-from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, Grant
+from a2c_smcp.computer.approval import OWNER, ApprovalRequest, Approvals, Caller, Grant
+from a2c_smcp.computer.pending import NothingToAnswer, PendingApprovals
 
 pytestmark = pytest.mark.covers("prompt")
 

@@ -323,6 +323,6 @@ async def test_agent_logs_follow_a_server_until_ctrl_c(desk: Any) -> None:
 
 
 def _as_owner() -> tuple[Any, str]:
-    from a2c_smcp.cli.prompt.approvals import OWNER
+    from a2c_smcp.computer.approval import OWNER
 
     return OWNER, os.urandom(8).hex()

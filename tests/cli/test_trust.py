@@ -11,8 +11,8 @@ import pytest
 
 from a2c_smcp.cli.options import exposed
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.approvals import PendingApproval
 from a2c_smcp.computer.approval import ApprovalRequest, Caller
+from a2c_smcp.computer.pending import PendingApproval
 from tests.cli.programs import PROGRAM, Place, good
 from tests.computer.pseudo_terminal import on_a_terminal
 

@@ -103,7 +103,7 @@ async def use(client: str, place: BridgedOffice, url: str | None) -> None:
     assert found["prompt"].startswith("Write a review of Emma")
     expected = {key: value for key, value in EXPECTED.items() if (client, key) != (WITHOUT_SUBSCRIPTIONS, "updated")}
     assert {key: found.get(key) for key in expected} == expected
-    assert found["progress"][-1:] == [1], "an earlier one may be left out"
+    assert found["progress"] in ([0], [1], [0, 1]), "a client may drop one that arrives together with the next message"
     assert found.get("revision") == REVISIONS.get(client)
     async with asyncio.timeout(PATIENCE):
         await place.cancelled.wait()
@@ -156,7 +156,8 @@ class Inspector:
 
     def __init__(self, place: BridgedOffice, *words: str) -> None:
         self._place = place
-        self._words = [NODE, CACHE / "mcp-clients/node_modules/.bin/mcp-inspector", "--cli", *words]
+        patience = ["--connect-timeout", str(round(PATIENCE * 1000))]
+        self._words = [NODE, CACHE / "mcp-clients/node_modules/.bin/mcp-inspector", "--cli", *words, *patience]
 
     async def __call__(self, method: str, *words: str) -> Any:
         """The result of one request."""

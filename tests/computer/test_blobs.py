@@ -84,7 +84,7 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
-@pytest.mark.covers("9-get_blob", "blobs-bound")
+@pytest.mark.covers("9-get_blob", "blobs-bound", "transfers-binary")
 async def test_chunks_over_the_wire_are_those_of_the_protocol_and_for_their_agent_alone(
     shared_hub: Hub, office: str, tmp_path: Path
 ) -> None:
@@ -122,6 +122,14 @@ async def test_chunks_over_the_wire_are_those_of_the_protocol_and_for_their_agen
             chunk = await ask(chunk_offset=offset, max_chunk_bytes=size)
             assert b64decode(chunk["blob"]) == CONTENT[offset : offset + length]
             assert chunk["eof"] is (offset + length == total)
+        attached = await ask(chunk_offset=7, binary=True)
+        assert attached["blob"] == CONTENT[7 : 7 + CHUNK]
+        assert attached.keys() == first.keys()
+        assert b64decode((await ask(binary=False))["blob"]) == CONTENT[:CHUNK]
+        for wrong in (1, "true"):
+            refused = await ask(binary=wrong)
+            assert refused["code"] == 4018
+            assert refused["message"].endswith("binary: must be true or false"), refused
         for offset in (total + 1, -1, "0", 1.5, True):
             refused = await ask(chunk_offset=offset)
             assert (refused["code"], refused["details"]) == (4018, {"reason": "range"}), offset

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import get_type_hints
 
@@ -289,7 +289,6 @@ sizes = st.none() | st.integers(-1, 12)
 
 
 @pytest.mark.covers("desktop-organize")
-@settings(max_examples=500)
 @given(desktops, histories, sizes, st.none() | st.integers(1, 4), st.randoms())
 def test_reading_on_demand_shows_the_same_as_reading_everything(
     given: dict[Window, Contents], history: list[ToolCallRecord], size: int | None, at_once: int | None, chance: Any

@@ -444,9 +444,9 @@ def test_a_small_change_in_a_long_text_is_seen() -> None:
 def test_comparing_takes_little_time_whatever_is_listed(lines: int) -> None:
     old = "\n".join("ab"[number % 2] for number in range(lines))
     new = "\n".join("bac "[number * 7 % 4] for number in range(lines))
-    began = time.monotonic()
+    began = time.process_time()
     assert difference(old, new)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_a_deep_schema_has_a_text() -> None:

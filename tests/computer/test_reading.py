@@ -219,7 +219,9 @@ async def test_what_an_mcp_server_refuses_has_a_code_that_agents_know(
         assert isinstance(refused(await one.ask("get_prompt", name="none")), PromptNotFound)
         missing = refused(await one.ask("get_prompt", name="greet"))
         assert isinstance(missing, BadRequest)
-        assert (missing.details["field"], missing.details["mcp_message"]) == ("arguments", "Missing argument: who")
+        assert missing.message.endswith("arguments: the prompt 'greet' needs who")
+        assert missing.details["field"] == "arguments"
+        assert missing.details["mcp_code"] == (-32602 if era == "newer" else -32603)
         numbers = refused(await one.ask("get_prompt", name="greet", arguments={"who": 7}))
         assert (numbers.code, numbers.details) == (400, {"field": "arguments"})
         cursor = refused(await one.ask("get_resources", cursor="elsewhere"))

@@ -108,6 +108,29 @@ async def test_a_file_in_one_chunk_or_in_several_lands_whole(shared_hub: Hub, of
         assert parts(folder) == []
 
 
+@pytest.mark.covers("9-put_blob", "transfers-binary")
+async def test_chunks_may_be_attachments_and_are_checked_as_others_are(
+    shared_hub: Hub, office: str, tmp_path: Path
+) -> None:
+    async with landing_in(shared_hub, office, tmp_path) as folder, sender_in(shared_hub, office) as agent:
+        first = await agent.begin()
+        upload_id = first["upload_id"]
+        assert (first["binary"], first["in_flight"] > 1) == (True, True)
+
+        async def attach(content: bytes, offset: int, *, eof: bool = False) -> dict[str, Any]:
+            fields = {"upload_id": upload_id, "chunk_offset": offset, "eof": eof, "blob": content}
+            answer: dict[str, Any] = await agent.peer.request("client:put_blob", "laptop", **fields)
+            return answer
+
+        assert (await attach(CONTENT[100:5000], 100)).keys() == {"upload_id", "chunk_offset", "req_id"}
+        assert (await attach(b"x", 100))["details"] == {"reason": "range", "upload_id": upload_id, "received": 5000}
+        last = await attach(CONTENT[5000:], 5000, eof=True)
+        assert content_of(last["landing_path"]) == CONTENT
+        upload_id = (await agent.begin())["upload_id"]
+        assert fault(await attach(CONTENT, 100))[1:] == ("range", "received bytes exceed the declared total_size")
+        assert parts(folder) == []
+
+
 @pytest.mark.covers("9-put_blob")
 async def test_every_fault_has_its_reason_and_its_words_in_the_order_of_the_protocol(
     shared_hub: Hub, office: str, tmp_path: Path

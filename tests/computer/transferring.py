@@ -14,6 +14,7 @@ from a2c_smcp.computer.blobs.limits import BlobLimits
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.endpoint import Reconnect
 from tests.computer.servers.contents import binary
+from tests.program import Running, start_program
 from tests.waiting import until_it_goes
 
 __all__ = ["SIZE", "offering_computer", "parts_in", "sending_agent", "spooled_in"]
@@ -44,7 +45,7 @@ def computer_in(folder: Path, office: str, limits: BlobLimits | None = None) -> 
 
 
 @asynccontextmanager
-async def offering_computer(url: str, office: str, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def offering_computer(url: str, office: str, folder: Path) -> AsyncIterator[Running]:
     """A computer called laptop, joined."""
     async with _process("computer", url, office, folder) as process:
         assert await _line(process) == f"joined {office}\n".encode()
@@ -52,7 +53,7 @@ async def offering_computer(url: str, office: str, folder: Path) -> AsyncIterato
 
 
 @asynccontextmanager
-async def sending_agent(url: str, office: str, folder: Path, which: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def sending_agent(url: str, office: str, folder: Path, which: str) -> AsyncIterator[Running]:
     """An agent called planner that fetches (`fetch`) or sends (`put`), and is in the middle of it."""
     async with _process(which, url, office, folder) as process:
         assert await _line(process) == b"in the middle\n"
@@ -60,9 +61,8 @@ async def sending_agent(url: str, office: str, folder: Path, which: str) -> Asyn
 
 
 @asynccontextmanager
-async def _process(*arguments: str | Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    command = [sys.executable, "-m", __name__, *map(str, arguments)]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+async def _process(*arguments: str | Path) -> AsyncIterator[Running]:
+    process = await start_program(*arguments, script=Path(__file__), stderr=2)
     try:
         yield process
     finally:
@@ -71,7 +71,7 @@ async def _process(*arguments: str | Path) -> AsyncIterator[asyncio.subprocess.P
         await process.communicate()
 
 
-async def _line(process: asyncio.subprocess.Process) -> bytes:
+async def _line(process: Running) -> bytes:
     assert process.stdout
     async with asyncio.timeout(60):
         return await process.stdout.readline()

@@ -15,6 +15,7 @@ from a2c_smcp.registry import MCPRegistry
 from tests.computer.supervised import serving
 from tests.conformance.__main__ import HERE
 from tests.ports import free_port
+from tests.program import forked
 
 CLIENT, SERVER, BRIDGE = (HERE / f"{name}.py" for name in ("client", "server", "bridge"))
 
@@ -61,7 +62,7 @@ def test_the_server_runs_in_any_folder_and_says_where(tmp_path: Path) -> None:
     copy.parent.mkdir()
     copy.write_bytes(SERVER.read_bytes())
     port = free_port()
-    command = [sys.executable, copy, "--port", str(port)]
+    command = forked(copy, "--port", port)
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         try:
@@ -86,7 +87,7 @@ def test_the_bridge_runs_in_any_folder_and_says_when_it_is_ready(tmp_path: Path)
     port = free_port()
     with serving() as (upstream, _):
         url = f"http://127.0.0.1:{upstream}/mcp"
-        command = [sys.executable, copy, "--port", str(port), "--upstream", url]
+        command = forked(copy, "--port", port, "--upstream", url)
         with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout
             try:

@@ -147,10 +147,10 @@ STRUCTURES = {  # name: (required keys, optional keys)
     ),
     "GetSkillReq": ("agent req_id computer name", "rel_path"),
     "GetSkillRet": ("name rel_path mime_type total_size sha256 req_id", "body blob_handle"),
-    "GetBlobReq": ("agent req_id computer blob_handle", "chunk_offset max_chunk_bytes"),
+    "GetBlobReq": ("agent req_id computer blob_handle", "chunk_offset max_chunk_bytes binary"),
     "GetBlobRet": ("blob_handle mime_type total_size sha256 chunk_offset eof blob req_id", ""),
     "PutBlobReq": ("agent req_id computer chunk_offset eof blob", "upload_id total_size sha256 name_hint"),
-    "PutBlobRet": ("upload_id chunk_offset req_id", "landing_path total_size sha256"),
+    "PutBlobRet": ("upload_id chunk_offset req_id", "landing_path total_size sha256 in_flight binary"),
     "UpdateSkillsNotification": ("computer", ""),
 }
 

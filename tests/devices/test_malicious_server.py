@@ -336,6 +336,6 @@ async def test_with_prefer_only_the_first_contact_trusts(
         hosted(stage.computer("laptop", e2e="prefer"), stage.url, office, tmp_path / "another"),
         stage.agent("prefer") as agent,
     ):
-        with pytest.raises(DeviceMismatch, match="somebody poses as it"):
+        with pytest.raises(DeviceMismatch, match="another device uses its name"):
             await agent.emit_tool_call("laptop", "pay", {"amount": 8})
     assert stage.ran == [("laptop", 5)]

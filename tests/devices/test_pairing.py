@@ -161,7 +161,7 @@ async def test_what_a_computer_prints_pairs_it_when_it_is_pasted(place: Place, e
     assert await stolen.ends() == 1
     (refusal,) = texts(GUIDE, "http://… does not accept")
     assert is_printed(refusal, stolen.said), stolen.said
-    await server.says("device not proved")
+    await server.says("bound to another device")
 
 
 async def test_agents_and_computers_work_with_bound_keys_on_many_workers(place: Place) -> None:
@@ -179,7 +179,7 @@ async def test_agents_and_computers_work_with_bound_keys_on_many_workers(place: 
     swapped = await place.run("agent", "room", "--url", url, "--office", "desk", A2C_API_KEY=keys["computer"])
     assert swapped.code == 1
     assert "bound to another device" in swapped.err
-    refusals = [line for line in server.err if "device not proved" in line]
+    refusals = [line for line in server.err if " refused " in line and " device=" in line]
     assert len(refusals) == 4, "once for each role, which then proves at once, and twice for the wrong one"
     entries = json.loads((place.folder / "keys.json").read_text())
     for entry in entries.values():

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from a2c_smcp.devices.identity import Identity, vouched
 from a2c_smcp.devices.known import KnownDevices, KnownPeer
 from a2c_smcp.devices.storage import IdentityStore
 from a2c_smcp.errors import ConfigError, DeviceMismatch, NotPrivate
+from tests.program import forked
 
 PEER = KnownPeer("https://hub.example.com", "desk", "computer", "laptop")
 
@@ -35,6 +35,13 @@ from a2c_smcp.devices.storage import IdentityStore
 found = IdentityStore("agent", Path(sys.argv[1])).load_or_make()
 print(found.kept, found.identity.fingerprint)
 """
+
+
+def showing(folder: Path, state: Path) -> list[str]:
+    """A command that loads or makes the identity of an agent, and shows it."""
+    script = folder / "show.py"
+    script.write_text(SHOW, "utf-8")
+    return forked(script, state)
 
 
 def store(folder: Path) -> IdentityStore:
@@ -95,7 +102,7 @@ def test_a_damaged_key_is_never_replaced_silently(tmp_path: Path, text: str) -> 
 
 @pytest.mark.covers("device-storage")
 def test_processes_that_start_at_once_agree_on_one_identity(tmp_path: Path) -> None:
-    argv = [sys.executable, "-c", SHOW, str(tmp_path)]
+    argv = showing(tmp_path, tmp_path)
     environ = {**os.environ, "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
     started = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environ) for _ in range(6)]
     assert len({each.communicate(timeout=60)[0] for each in started}) == 1
@@ -111,7 +118,7 @@ def test_where_there_is_a_keyring_the_key_is_in_no_file(tmp_path: Path) -> None:
         "PYTHONPATH": str(tmp_path),
         "PYTHON_KEYRING_BACKEND": "backend_for_tests.Kept",
     }
-    argv = [sys.executable, "-c", SHOW, str(state)]
+    argv = showing(tmp_path, state)
     first, second = (subprocess.run(argv, capture_output=True, text=True, env=environ, check=True) for _ in range(2))
     assert first.stdout == second.stdout
     assert first.stdout.startswith("keyring ")

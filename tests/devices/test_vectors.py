@@ -83,17 +83,17 @@ def test_the_statement_of_a_device() -> None:
 def test_signed_results(vector: dict) -> None:
     event, params, answer = vector["event"], vector["parameters"], vector["answer"]
     assert digest(params).hex() == vector["parameters_sha256"]
-    assert signed(COMPUTER, ADDRESS, event, params, answer) == vector["signed"]
-    assert checked(ADDRESS, event, params, vector["signed"]) == (COMPUTER.public, answer)
+    assert signed(COMPUTER, ADDRESS, event, digest(params), answer) == vector["signed"]
+    assert checked(ADDRESS, event, digest(params), vector["signed"]) == (COMPUTER.public, answer)
 
 
 def test_a_sealed_request_opens_and_another_is_sealed_differently() -> None:
     vector = VECTORS["request"]
     body = vector["body"].encode()
-    assert open_request(SEALING, ADDRESS, COMPUTER.public, vector["sealed"]) == (AGENT.public, body)
+    assert open_request(SEALING, ADDRESS, COMPUTER.public, vector["sealed"])[:2] == (AGENT.public, body)
     again = seal_request(AGENT, ADDRESS, SEALING.public, COMPUTER.public, body)
     assert again != vector["sealed"]
-    assert open_request(SEALING, ADDRESS, COMPUTER.public, again) == (AGENT.public, body)
+    assert open_request(SEALING, ADDRESS, COMPUTER.public, again)[:2] == (AGENT.public, body)
 
 
 @pytest.mark.parametrize("vector", VECTORS["reply"], ids=lambda vector: vector["kind"])

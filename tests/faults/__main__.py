@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.faults.audits import find_audit_faults
 from tests.faults.books import clock
 from tests.faults.processes import alarms_in
 from tests.faults.report import find_faults, put_report
@@ -62,8 +63,16 @@ async def _run(options: argparse.Namespace, folder: Path) -> list[str]:
     opened = max(outages[0].back.values())
     world = World(opened, outages[1:], stage.books.last_answer, stage.began, stage.killed)
     wrong += find_faults(stage.books, world)
-    put_report(stage.books, outages[1:], wrong)
+    audit_faults, lines = _audit_faults(stage)
+    wrong += audit_faults
+    put_report(stage.books, outages[1:], wrong, lines)
     return wrong
+
+
+def _audit_faults(stage: Stage) -> tuple[list[str], int]:
+    servers = [stage.audit(server.name) for server in stage.servers]
+    computers = {pair: stage.audit("-".join(pair)) for pair in stage.pairs}
+    return find_audit_faults(servers, computers, stage.books.entries.values())
 
 
 async def _opening(stage: Stage) -> Outage:

@@ -37,7 +37,7 @@ def _about(entry: Entry, world: World) -> str:
     return f"{entry.call.id}, {'/'.join(entry.pair)}, {entry.call.tool}, {when}; {around}"
 
 
-def put_report(books: Books, outages: Sequence[Outage], wrong: Sequence[str]) -> None:
+def put_report(books: Books, outages: Sequence[Outage], wrong: Sequence[str], audited: int) -> None:
     entries = list(books.entries.values())
     errors = Counter((entry.code, entry.outcome or "-") for entry in entries if entry.code)
     doubled = sum(len(runs) > 1 for runs in books.runs.values())
@@ -47,6 +47,7 @@ def put_report(books: Books, outages: Sequence[Outage], wrong: Sequence[str]) ->
         *((f"error {code} {outcome}", times) for (code, outcome), times in sorted(errors.items())),
         ("without an end (agent killed)", sum(entry.code is None for entry in entries)),
         ("doubled", doubled),
+        ("lines of calls in audit files", audited),
         ("things wrong", len(wrong)),
     ]
     print()

@@ -114,6 +114,10 @@ class Stage:
         """Processes of this run that are still there."""
         return pids_with(self.marker)
 
+    def audit(self, name: str) -> Path:
+        """The audit file of a process of this name."""
+        return self.folder / f"{name}.audit.jsonl"
+
     def environ(self) -> dict[str, str]:
         theirs = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
         state = {"XDG_STATE_HOME": str(self.folder / "state"), "PYTHONUNBUFFERED": "1"}
@@ -148,6 +152,7 @@ async def open_stage(folder: Path, *, nodes: int, offices: int, rate: float, see
 
 async def _add_server(stage: Stage, stack: AsyncExitStack, name: str, port: int) -> None:
     words = [*PROGRAM, "server", "--port", str(port), "--api-key", _KEY, "--log-level", "warning"]
+    words += ["--audit", str(stage.audit(name))]
     if stage.store:
         lines = await stack.enter_async_context(Lines([stage.store.port]))
         stage.store_lines.append(lines)
@@ -170,4 +175,5 @@ def _computer(stage: Stage, lines: Lines, office: str, name: str) -> Member:
     config.write_text(json.dumps({"mcpServers": servers}), "utf-8")
     link = ["--url", lines.url, "--office", office, "--name", name, "--api-key", _KEY]
     words = [*PROGRAM, "computer", *link, "--config", str(config), "--no-input"]
+    words += ["--audit", str(stage.audit(f"{office}-{name}"))]
     return Member(Process(f"{office}-{name}", words, stage.environ(), stage.folder), lines, [(office, name)])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.cli.prompt.approvals import Grants
+from a2c_smcp.cli.prompt.grants import Grants
 from a2c_smcp.computer.approval import Approvals, Grant
 from a2c_smcp.errors import ToolForbidden
 from tests.cli.programs import Place, good

@@ -230,7 +230,7 @@ async def test_nothing_is_left_behind_when_all_clients_are_gone(serve: Any, conn
     held = (
         calls,
         calls._by_key,
-        calls._by_connection,
+        calls.by_connection,
         calls._deadlines,
         calls._unheard,
         connections,

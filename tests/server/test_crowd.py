@@ -14,8 +14,8 @@ import pytest
 from tests.peer import Wire
 
 CROWD = 250
-A_FEW_SECONDS = 20.0
-"""A bound for a slow machine: both ends of thirty thousand notices are in one process."""
+A_FEW_SECONDS = 120.0
+"""A bound for a slow or busy machine: both ends of thirty thousand notices are in one process."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ async def test_five_hundred_clients_join_at_once_and_all_are_listed(serve: Any) 
         apart = [enter("computer", "laptop", f"office-{number}") for number in range(CROWD - 1)]
         agent, *others = await asyncio.gather(enter("agent", "planner", "town hall"), *together, *apart)
         assert len(others) + 1 == 2 * CROWD
-        assert hub.app.metrics.snapshot()["connections"] == 2 * CROWD
+        assert hub.app.metrics.value("a2c_connections") == 2 * CROWD
 
         request = {"agent": "planner", "req_id": "1", "office_id": "town hall"}
         (room,) = await agent.ask(f"42/smcp,2{json.dumps(['server:list_room', request])}", 2)

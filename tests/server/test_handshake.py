@@ -181,7 +181,7 @@ async def test_nobody_enters_without_the_key(serve: Any, transport: str) -> None
     for presented in NO_KEYS:
         with pytest.raises(socketio.exceptions.ConnectionError, match="failed to connect: /smcp"):
             await Peer.connect(hub.url, transports=TRANSPORTS[transport], **presented)
-    assert hub.app.metrics.snapshot()['refused_total{code="401"}'] == len(NO_KEYS)
+    assert hub.app.metrics.value("a2c_refused_total", code="401") == len(NO_KEYS)
 
 
 @pytest.mark.covers("auth-credentials")
@@ -320,7 +320,7 @@ async def test_a_second_connect_is_refused_and_the_first_stays_as_it_was(serve: 
     refusal = json.loads((await wire.receive()).removeprefix("44/smcp,"))
     assert refusal["data"]["code"] == 400
     assert await join(wire, "computer", "tablet", office) == [True, None]
-    assert hub.app.metrics.snapshot()["connections"] == 1
+    assert hub.app.metrics.value("a2c_connections") == 1
 
 
 # For how long
@@ -503,8 +503,8 @@ async def test_a_client_that_leaves_during_authentication_leaves_nothing_behind(
     await asyncio.wait_for(asked.wait(), PATIENCE)
     await wire.close()
     decided.set()
-    await until(lambda: hub.app.metrics.snapshot().get("connections_total") == 1 and not len(hub.app.sessions))
-    await until(lambda: not hub.app.metrics.snapshot()["connections"])
+    await until(lambda: hub.app.metrics.value("a2c_connects_total") == 1 and not len(hub.app.sessions))
+    await until(lambda: not hub.app.metrics.value("a2c_connections"))
 
 
 # Versions

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from a2c_smcp.cli.commands.key import key
+from a2c_smcp.cli.commands.operating.key import key
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, hash_key
 from a2c_smcp.server.auth.authentication import Principal
 
@@ -16,9 +15,7 @@ pytestmark = pytest.mark.covers("auth-keys")
 
 
 def run(*arguments: str) -> Result:
-    app = typer.Typer()
-    app.command()(key)
-    return CliRunner().invoke(app, arguments)
+    return CliRunner().invoke(key, arguments)
 
 
 def files_in(folder: Path) -> list[str]:

@@ -40,7 +40,7 @@ async def test_a_message_over_the_limit_is_answered_413_and_the_connection_lives
     assert (refused, reason[:3]) == (False, "413")
     assert computer.asked == []
     assert await agent.call_tool("laptop", params={"x": "a" * 60 * KIB}) == RESULT
-    assert hub.app.metrics.snapshot()['refused_total{code="413"}'] == 2
+    assert hub.app.metrics.value("a2c_refused_total", code="413") == 2
 
 
 @pytest.mark.covers("limit-message")

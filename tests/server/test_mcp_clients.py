@@ -326,10 +326,13 @@ async def test_a_stream_or_a_call_keeps_the_seat(keyed: Program, joins: Joins) -
         await asyncio.sleep(2.0)  # longer than an idle seat is kept
         laptop.release.set()
         assert await calling == "done"
+        assert keyed.said.count("joined office='desk' role='agent'") == 1
     async with client(keyed.url, mode="legacy"):  # it has a stream for what the server may want to say
+        # On a busy machine it may come when the seat of the first one has been given up.
+        seated = keyed.said.count("joined office='desk' role='agent'")
         await asyncio.sleep(2.0)
         assert (await ask(keyed.url, key_of("bob")))[0] == 403
-    assert keyed.said.count("joined office='desk' role='agent'") == 1
+        assert keyed.said.count("joined office='desk' role='agent'") == seated
 
 
 async def test_a_call_whose_client_is_away_keeps_the_seat(keyed: Program, joins: Joins) -> None:
@@ -367,12 +370,13 @@ async def test_clients_of_one_principal_share_a_seat_and_see_nothing_of_each_oth
 
         waiting = [call(one, "one"), call(two, "two")]
         await until(lambda: heard == {"one": ["one"], "two": ["two"]})
+        seats = [keyed.said.count(f"{change} office='desk' role='agent'") for change in ("joined", "left")]
+        assert seats[0] - seats[1] == 1
         waiting[0].cancel()
         assert await called(one, "add", a=1, b=2) == "3"
         laptop.release.set()
         assert (await waiting[1]).content[0].text == "two"
         assert heard == {"one": ["one"], "two": ["two"]}
-    assert keyed.said.count("joined office='desk' role='agent'") == 1
 
 
 @ERAS

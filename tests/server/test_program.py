@@ -221,7 +221,7 @@ async def test_its_options_can_stand_in_the_environment(
         assert response.content_type == "text/plain"
         counts = await response.text()
     assert "a2c_connections 2\n" in counts
-    assert 'a2c_refused_total{code="401"} 2\n' in counts
+    assert 'a2c_refused_total{code="401",reason="not_authenticated"} 2\n' in counts
 
 
 @pytest.mark.covers("exposure", "trusted-hosts")

@@ -154,7 +154,7 @@ async def test_a_connect_in_fragments_is_bounded_too(serve: Any, opens: Opens) -
     socket.writer.write(frame(TEXT, b"40/smcp,", fin=False) + frame(CONTINUED, b"x" * 10 * KIB, fin=False) * 10)
     refusal = (await socket.rest())[0]
     assert json.loads(refusal[1].removeprefix(b"44/smcp,")) == REFUSED
-    assert hub.app.metrics.snapshot()["cut_total"] == 1
+    assert hub.app.metrics.value("a2c_cut_total") == 1
 
 
 @pytest.mark.covers("strangers-held")
@@ -228,7 +228,7 @@ async def test_a_request_has_one_deadline_however_it_trickles_in(serve: Any, ope
     began = asyncio.get_running_loop().time()
     with suppress(ConnectionError):
         assert await socket.status() in (400, 408)
-    assert asyncio.get_running_loop().time() - began < 5
+    assert asyncio.get_running_loop().time() - began < 30
     trickling.cancel()
 
 
@@ -357,7 +357,7 @@ async def test_a_trusted_proxy_says_who_its_client_is(
     wire = await Wire.open(hub.url, headers={"X-Forwarded-For": forwarded})
     await wire.send("40/smcp,")
     assert (await wire.receive()).startswith("40/smcp,")
-    assert caplog.messages[-1].endswith(f"client='{client}'")
+    assert f"address='{client}'" in caplog.messages[-1]
     await wire.close()
 
 
@@ -366,7 +366,7 @@ async def test_the_program_takes_the_networks_of_its_proxies(starts: Starts) -> 
     program: Program = await starts("--trusted-proxy", "127.0.0.0/8", "--trusted-proxy", "10.1.2.3")
     wire = await Wire.open(program.url, headers={"X-Forwarded-For": "192.0.2.7"})
     await wire.send("40/smcp,")
-    await program.says("client='192.0.2.7'")
+    await program.says("address='192.0.2.7'")
     await wire.close()
 
 

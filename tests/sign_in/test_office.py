@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.computer.hosted import hosted, ready
 from tests.computer.recorded import Recorder
 from tests.conftest import Hub
 from tests.executables import executable
+from tests.program import start_program
 from tests.sign_in.authorization_server import Grant
 from tests.sign_in.conftest import Browser, call, text_of
 from tests.sign_in.guarded_server import GuardedServer
@@ -87,12 +87,7 @@ async def test_the_program_signs_in_beside_a_running_computer(
     browser = executable(tmp_path / "browser", "import sys, urllib.request\nurllib.request.urlopen(sys.argv[1])\n")
     servers.write_text(json.dumps({"mcpServers": {"files": {"type": "http", "url": guarded.mcp_url}}}))
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "BROWSER": str(browser)}
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "a2c_smcp", "login", "files", "--config", str(servers)),
-        env=environ,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    program = await start_program("login", "files", "--config", servers, env=environ)
     said, problems = await asyncio.wait_for(program.communicate(), PATIENCE)
     assert (program.returncode, said) == (0, b"Signed in to files.\n"), problems
     await until(lambda: computer.status()["files"].state == "ready")

@@ -6,7 +6,7 @@ a file is written from its beginning to its end. Whatever happens, the download 
 
 - The connection is lost: each chunk is asked for again on the next one (`retries.py`).
 - The computer is away, or the Server has too much to do: the download waits a moment. It gives up after `ATTEMPTS`
-  such failures without any progress between them.
+  such failures, or after about a minute, without any progress.
 - The content has changed, or the hash is wrong at the end: it begins again, `ATTEMPTS` times in all.
 - The computer says that the handle has ended: that is final.
 
@@ -40,16 +40,17 @@ from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.chunks import CHUNK, from_base64
 from a2c_smcp.published_events import GET_BLOB_EVENT
 
-__all__ = ["AskComputer", "BlobRef", "Downloads", "OnBytes"]
+__all__ = ["AskComputer", "BlobRef", "Downloads", "OnBytes", "Pause", "Perseverance"]
 
 logger = logging.getLogger(__name__)
 
 WINDOW = 12
 ATTEMPTS = 3
 CHUNK_PATIENCE = 60.0  # seconds for one chunk, lost connections included
-RETURN_TIME = 10.0  # seconds that a computer has to come back
-NEXT_TRY = 1.0
-NOT_THERE = (CallTimeout, ComputerNotFound)
+_STANDSTILL = 50.0  # seconds; a chunk that was not answered has been waited for longer
+_RETURN_TIME = 10.0  # seconds that a computer has to come back
+_NEXT_TRY = 1.0
+_NOT_THERE = (CallTimeout, ComputerNotFound)
 """At the beginning of a transfer these are final: the computer is not there, or does not know blobs."""
 TRANSIENT = (CallTimeout, Unavailable, ComputerNotFound, ComputerLeft, RateLimited)
 
@@ -57,6 +58,29 @@ AskComputer: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 """`Requests.ask_newer`."""
 OnBytes: TypeAlias = Callable[[int, int], None]
 """Called with the bytes that have come, and with all that are expected."""
+Pause: TypeAlias = Callable[[float], Coroutine[Any, Any, None]]
+"""Waits until something has changed, at most so many seconds."""
+
+
+class Perseverance:
+    """Decides after each failure of a transfer whether it goes on."""
+
+    def __init__(self, pause: Pause) -> None:
+        self._pause = pause
+        self._clock = asyncio.get_running_loop().time
+        self._moved, self._offset, self._failures = self._clock(), 0, 0
+
+    def on_progress(self, offset: int) -> None:
+        self._moved, self._offset, self._failures = self._clock(), offset, 0
+
+    async def wait_after(self, error: SMCPError, *, has_begun: bool) -> None:
+        """Wait until it may be tried again. Raises the error if it is final."""
+        self._failures += 1
+        is_over = self._failures == ATTEMPTS or self._clock() - self._moved > _STANDSTILL
+        if is_over or (not has_begun and isinstance(error, _NOT_THERE)):
+            raise error
+        logger.info("a transfer waits at %d bytes: %s", self._offset, error)
+        await self._pause(_NEXT_TRY if isinstance(error, RateLimited) else _RETURN_TIME)
 
 
 class BlobRef(NamedTuple):
@@ -111,6 +135,7 @@ class _State:
     ref: BlobRef
     sink: _Sink
     on_bytes: OnBytes | None
+    perseverance: Perseverance
     total_size: int | None
     sha256: str | None
     offset: int = 0
@@ -128,6 +153,7 @@ class _State:
         self.digest.update(chunk.content)
         await self.sink.write(chunk.content)
         self.offset += len(chunk.content)
+        self.perseverance.on_progress(self.offset)
         if self.on_bytes:
             self.on_bytes(self.offset, self.total_size)
 
@@ -147,15 +173,17 @@ class Downloads:
     def __init__(
         self,
         ask: AskComputer,
-        pause: Callable[[float], Coroutine[Any, Any, None]],
+        pause: Pause,
+        carries_bytes: Callable[[], bool],
         most: int,
         threads: FileThreads,
     ) -> None:
-        """`pause` waits until something has changed, at most so many seconds."""
+        """`carries_bytes`: not base64 only."""
         self.most = most
         self._threads = threads
         self._ask = ask
         self._pause = pause
+        self._carries_bytes = carries_bytes
         self.open()
 
     def open(self) -> None:
@@ -177,10 +205,9 @@ class Downloads:
 
     async def _download(self, ref: BlobRef, sink: _Sink, on_bytes: OnBytes | None, most: int | None) -> int:
         keep_freed_memory()
-        state = _State(ref, sink, on_bytes, ref.total_size, ref.sha256)
-        changes = failures = 0
+        state = _State(ref, sink, on_bytes, Perseverance(self._pause), ref.total_size, ref.sha256)
+        changes = 0
         while True:
-            reached = state.offset
             try:
                 return await self._go_on(state, most)
             except _Changed as error:
@@ -189,11 +216,7 @@ class Downloads:
                     raise BlobNotAccessible(f"computer {ref.computer!r}: {error}", reason="integrity") from None
                 await state.begin_again()
             except TRANSIENT as error:
-                failures = 1 if state.offset > reached else failures + 1
-                if failures == ATTEMPTS or (state.offset == 0 and isinstance(error, NOT_THERE)):
-                    raise
-                logger.info("a download waits at %d bytes: %s", state.offset, error)
-                await self._pause(NEXT_TRY if isinstance(error, RateLimited) else RETURN_TIME)
+                await state.perseverance.wait_after(error, has_begun=state.offset > 0)
 
     async def _go_on(self, state: _State, most: int | None) -> int:
         """From the offset that was reached to the end."""
@@ -232,7 +255,9 @@ class Downloads:
             await cancel_and_wait(*chunks)
 
     async def _chunk(self, ref: BlobRef, offset: int, size: int) -> _Chunk:
-        data = {"blob_handle": ref.handle, "chunk_offset": offset, "max_chunk_bytes": size}
+        data: dict[str, Any] = {"blob_handle": ref.handle, "chunk_offset": offset, "max_chunk_bytes": size}
+        if self._carries_bytes():
+            data["binary"] = True
         async with self._in_flight:
             answer = await self._ask(GET_BLOB_EVENT, ref.computer, data, ref.office, timeout=CHUNK_PATIENCE)
         return _read(answer, offset, size)
@@ -241,13 +266,13 @@ class Downloads:
 def _read(answer: Any, offset: int, size: int) -> _Chunk:
     """Raises `SMCPError` for what is no chunk, such as the answer of a computer that does not know blobs."""
     answer = answer if isinstance(answer, dict) else {}
-    encoded, total, sha256 = answer.get("blob"), answer.get("total_size"), answer.get("sha256")
-    if not isinstance(encoded, str) or type(total) is not int or total < 0 or not isinstance(sha256, str):
+    blob, total, sha256 = answer.get("blob"), answer.get("total_size"), answer.get("sha256")
+    if not isinstance(blob, str | bytes) or type(total) is not int or total < 0 or not isinstance(sha256, str):
         raise SMCPError("the answer is not a chunk of a blob")
     if answer.get("chunk_offset", offset) != offset:
         raise SMCPError("the answer is another chunk of the blob than the one asked for")
     try:
-        content = from_base64(encoded)
+        content = blob if isinstance(blob, bytes) else from_base64(blob)
     except BadRequest:
         raise SMCPError("a chunk of the blob is not base64") from None
     if len(content) > min(size, max(total - offset, 0)):

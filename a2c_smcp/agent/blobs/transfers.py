@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from a2c_smcp.agent.blobs.downloads import AskComputer, BlobRef, Downloads, OnBytes
+from a2c_smcp.agent.blobs.downloads import AskComputer, BlobRef, Downloads, OnBytes, Pause
 from a2c_smcp.agent.blobs.files import write_file
 from a2c_smcp.agent.blobs.items import complete_items, handles_in, ref_in
 from a2c_smcp.agent.blobs.uploads import Outgoing, Uploader, opened_bytes, opened_file
@@ -58,12 +58,16 @@ class Transfers:
     """`on_progress` gets the bytes that have gone, and all bytes, as a tool's progress."""
 
     def __init__(
-        self, ask: AskComputer, pause: Callable[[float], Coroutine[Any, Any, None]], max_result: int = MAX_RESULT
+        self,
+        ask: AskComputer,
+        pause: Pause,
+        carries_bytes: Callable[[], bool],
+        max_result: int = MAX_RESULT,
     ) -> None:
-        """`pause` waits until something has changed, at most so many seconds."""
+        """`carries_bytes`: not base64 only."""
         self._threads = FileThreads(_FILES)
-        self.downloads = Downloads(ask, pause, max_result, self._threads)
-        self._uploader = Uploader(ask, pause, self._threads)
+        self.downloads = Downloads(ask, pause, carries_bytes, max_result, self._threads)
+        self._uploader = Uploader(ask, pause, carries_bytes, self._threads)
         self._invoke: Invoke = invoke
 
     def open(self, invoke: Invoke) -> None:

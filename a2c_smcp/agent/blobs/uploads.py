@@ -1,8 +1,8 @@
 """Send a file to a computer in chunks (PROTOCOL-0.4 §9).
 
 The first chunk declares the size and the hash of the whole, and is answered with an id. The others follow in order. A
-computer of ours says how many may be in flight at a time (`in_flight`); to others each is sent after the answer to the
-one before. The last answer says where the file is.
+computer of ours says how many may be in flight at a time (`in_flight`), and whether they may be attachments (`binary`);
+to others each is sent in base64, after the answer to the one before. The last answer says where the file is.
 
 An upload goes on where it was after a lost connection, at a computer that still has it: a chunk that is out of place is
 answered with the number of bytes that were received. Computers of other makes do not say so, and those that have
@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,23 +25,20 @@ from typing import Any, BinaryIO
 from a2c_smcp.agent.blobs.downloads import (
     ATTEMPTS,
     CHUNK_PATIENCE,
-    NEXT_TRY,
-    NOT_THERE,
-    RETURN_TIME,
     TRANSIENT,
     WINDOW,
     AskComputer,
     OnBytes,
+    Pause,
+    Perseverance,
 )
-from a2c_smcp.errors import BadRequest, BlobWriteFailed, RateLimited, SMCPError
+from a2c_smcp.errors import BadRequest, BlobWriteFailed, SMCPError
 from a2c_smcp.file_io import FileThreads, keep_freed_memory, read_cached
 from a2c_smcp.loops import cancel_and_wait, in_thread
 from a2c_smcp.protocol.chunks import CHUNK, to_base64
 from a2c_smcp.published_events import PUT_BLOB_EVENT
 
 __all__ = ["Outgoing", "Uploader", "opened_bytes", "opened_file"]
-
-logger = logging.getLogger(__name__)
 
 _PIECE = 1024 * 1024
 
@@ -109,28 +105,36 @@ class _UploadState:
     office: str | None
     outgoing: Outgoing
     on_bytes: OnBytes | None
+    perseverance: Perseverance
     id: str | None = None
     window: int = 1
+    is_binary: bool = False
     offset: int = 0
 
     def begin_again(self) -> None:
-        self.id, self.window, self.offset = None, 1, 0
+        self.id, self.window, self.is_binary, self.offset = None, 1, False, 0
 
     def reach(self, offset: int) -> None:
         self.offset = offset
+        self.perseverance.on_progress(offset)
         if self.on_bytes:
             self.on_bytes(offset, self.outgoing.total_size)
 
 
 class Uploader:
-    """Sends files for an agent. `pause` waits until something has changed, at most so many seconds."""
+    """Sends files for an agent."""
 
     def __init__(
-        self, ask: AskComputer, pause: Callable[[float], Coroutine[Any, Any, None]], threads: FileThreads
+        self,
+        ask: AskComputer,
+        pause: Pause,
+        carries_bytes: Callable[[], bool],
+        threads: FileThreads,
     ) -> None:
         self._ask = ask
         self._threads = threads
         self._pause = pause
+        self._carries_bytes = carries_bytes
         self.open()
 
     def open(self) -> None:
@@ -142,10 +146,9 @@ class Uploader:
         if outgoing.total_size < 1:
             raise BadRequest("an empty file cannot be sent")
         keep_freed_memory()
-        state = _UploadState(computer, office, outgoing, on_bytes)
-        restarts = failures = misplaced = 0
+        state = _UploadState(computer, office, outgoing, on_bytes, Perseverance(self._pause))
+        restarts = misplaced = 0
         while True:
-            reached = state.offset
             try:
                 return await self._go_on(state)
             except _Misplaced as error:
@@ -159,18 +162,15 @@ class Uploader:
                     raise
                 state.begin_again()
             except TRANSIENT as error:
-                failures = 1 if state.offset > reached else failures + 1
-                if failures == ATTEMPTS or (state.id is None and restarts == 0 and isinstance(error, NOT_THERE)):
-                    raise
-                logger.info("an upload waits at %d bytes: %s", state.offset, error)
-                await self._pause(NEXT_TRY if isinstance(error, RateLimited) else RETURN_TIME)
+                await state.perseverance.wait_after(error, has_begun=state.id is not None or restarts > 0)
 
     async def _go_on(self, state: _UploadState) -> str:
         """From the offset that was reached to the end."""
         if state.id is None:
-            end, blob = await self._encoded(state.outgoing, 0)
+            end, blob = await self._encoded(state, 0)
             answer = await self._send(state, 0, blob, is_last=end == state.outgoing.total_size)
-            state.id, state.window = _read_first(answer)
+            state.id, state.window, takes_bytes = _read_first(answer)
+            state.is_binary = takes_bytes and self._carries_bytes()
             state.reach(end)
             if end == state.outgoing.total_size:
                 return _landed(answer, state.outgoing)
@@ -185,7 +185,7 @@ class Uploader:
         try:
             while True:
                 while len(chunks) < state.window and (offset := next(offsets, None)) is not None:
-                    end, blob = await self._encoded(state.outgoing, offset)
+                    end, blob = await self._encoded(state, offset)
                     sending = asyncio.create_task(self._send(state, offset, blob, is_last=end == total))
                     chunks.append((end, sending))
                 if not chunks:
@@ -196,13 +196,14 @@ class Uploader:
         finally:
             await cancel_and_wait(*(sending for _, sending in chunks))
 
-    async def _encoded(self, outgoing: Outgoing, offset: int) -> tuple[int, str]:
-        """The end of a chunk, and its content in base64."""
+    async def _encoded(self, state: _UploadState, offset: int) -> tuple[int, str | bytes]:
+        """The end of a chunk, and its content as it is sent."""
+        outgoing = state.outgoing
         cached = outgoing.read_cached(offset)
         content = await self._threads.run(outgoing.read, offset) if cached is None else cached
-        return offset + len(content), to_base64(content)
+        return offset + len(content), bytes(content) if state.is_binary else to_base64(content)
 
-    async def _send(self, state: _UploadState, offset: int, blob: str, *, is_last: bool) -> Any:
+    async def _send(self, state: _UploadState, offset: int, blob: str | bytes, *, is_last: bool) -> Any:
         outgoing = state.outgoing
         data: dict[str, Any] = {"chunk_offset": offset, "eof": is_last}
         if state.id is None:
@@ -227,13 +228,14 @@ _FORGOTTEN = ("invalid_upload", "range")
 """Why an upload begins again: the computer does not know it any more, or does not say where it is."""
 
 
-def _read_first(answer: Any) -> tuple[str, int]:
-    """The id of the upload, and how many chunks may be in flight."""
+def _read_first(answer: Any) -> tuple[str, int, bool]:
+    """The id of the upload, how many chunks may be in flight, and whether they may be attachments."""
     answer = answer if isinstance(answer, dict) else {}
     upload_id, window = answer.get("upload_id"), answer.get("in_flight")
     if not isinstance(upload_id, str):
         raise SMCPError("the answer is not one to a part of a file")
-    return upload_id, min(window, WINDOW) if type(window) is int and window > 0 else 1
+    window = min(window, WINDOW) if type(window) is int and window > 0 else 1
+    return upload_id, window, answer.get("binary") is True
 
 
 def _landed(answer: Any, outgoing: Outgoing) -> str:

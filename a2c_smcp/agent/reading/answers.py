@@ -55,7 +55,7 @@ PROMPTS = ListKind(mcp_events.GET_PROMPTS_EVENT, "prompts", "prompts", "name")
 
 
 class WholeList:
-    """A list, page by page. It raises `SMCPError` for a page that is none, and for a list without an end."""
+    """A list, page by page. It raises `SMCPError` for an invalid page, and for a list without an end."""
 
     def __init__(self, kind: ListKind) -> None:
         self.cursor: str | None = None

@@ -309,7 +309,7 @@ class RegisteredReadables:
         return BothWays(lambda given: loop.wait(raw(given, tool_caller()), IN_A_LOOP), acall)
 
     def _follow(self, place: ReadablePlace) -> Follow:
-        """Subscribe for as long as someone watches the resource in the registry. Called in any thread."""
+        """Subscribe for as long as the resource is watched in the registry. Called in any thread."""
 
         def follow(uri: str) -> Following:
             followed = place.seat, place.mcp_server, uri.removeprefix(place.prefix)

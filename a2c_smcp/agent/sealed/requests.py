@@ -20,6 +20,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +93,8 @@ class DeviceRequests:
         seat = self._seat_of(request["computer"], request.get("office_id"))
         statement = await self._statement(seat, seconds) if self.device.e2e != "off" else None
         checking = _Checking(self.device, self._name, seat, event, request) if self.device.verifies else None
+        if checking:
+            asyncio.get_running_loop().call_soon(checking.prepare)  # while the computer works
         if statement is None:
             read = _joined(checking.check if checking else None, then)
             answer = await self._send(event, {**request, "office_id": seat.office}, seconds, then=read, resend=resend)
@@ -213,7 +216,9 @@ class _Sealing:
     def outer(self, address: CallAddress) -> dict[str, Any]:
         extend = {"extend": True} if self.request.get("extend") is True else {}
         about = {"agent": address.agent, "computer": address.computer, "office_id": address.office}
-        return {**about, "req_id": address.req_id, "timeout": self._timeout, **extend}
+        trace = self.request.get("_meta", {}).get("traceparent")  # of the sealed `_meta` the Server sees this only
+        traced = {"_meta": {"traceparent": trace}} if trace else {}
+        return {**about, "req_id": address.req_id, "timeout": self._timeout, **extend, **traced}
 
 
 _OUTSIDE = frozenset(("agent", "computer", "office_id", "req_id"))
@@ -227,8 +232,17 @@ class _Checking:
         self._seat = seat
         self._event = event
         self._address = CallAddress(seat.office, agent, seat.computer, request["req_id"])
-        self._parameters = signing.parameters(event, request)
+        self._request = request
+        self._params: bytes | None = None
         self._is_open = True
+
+    def prepare(self) -> None:
+        """Digest the parameters, which the answer is signed for. Those that are not JSON were not sent either."""
+        with suppress(TypeError, ValueError, RecursionError):
+            self._params = self._digest()
+
+    def _digest(self) -> bytes:
+        return self._params or signing.digest(signing.parameters(self._event, self._request))
 
     def check(self, answer: Any) -> Any:
         """The signed content of the answer, or a large answer as it came. Raises `DeviceMismatch`."""
@@ -244,7 +258,7 @@ class _Checking:
         if not isinstance(answer, dict):
             raise self._mismatch("an answer is not signed")
         try:
-            found = signing.checked(self._address, self._event, self._parameters, answer)
+            found = signing.checked(self._address, self._event, self._digest(), answer)
             if found is None:
                 return servers_word(answer)
             self._device.check_signer(self._seat, found.key)

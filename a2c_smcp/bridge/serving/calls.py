@@ -64,7 +64,8 @@ class ClientCalls:
         except SMCPError as error:
             return failed_result(self._office.explain(error), error)
         finally:
-            await round_.finish()
+            if level or wants_progress(context):
+                await round_.finish()
 
     async def _answered(
         self, context: Request, target: Target, arguments: dict[str, Any], server: str | None, round_: Round

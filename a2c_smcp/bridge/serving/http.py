@@ -26,16 +26,16 @@ from starlette.routing import Route
 from a2c_smcp.bridge.options import BridgeOptions
 from a2c_smcp.bridge.serving.lasting_sessions import LastingSessions
 from a2c_smcp.bridge.serving.newcomers import guarded, trust
+from a2c_smcp.bridge.serving.plain_calls import PlainCalls
 from a2c_smcp.bridge.serving.server import OfficeServer
 from a2c_smcp.bridge.serving.session_files import SessionFiles
 from a2c_smcp.bridge.serving.sessions import KeptEvents, SessionManager
-from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.registry.remote.mcp_server import ASGIApp, Receive, Scope, Send, TrimmedHeaders
+from a2c_smcp.http.asgi import ASGIApp, Receive, Scope, Send
+from a2c_smcp.registry.remote.mcp_server import TrimmedHeaders
 from a2c_smcp.server.transport.admission import Refusals
 
-__all__ = ["LOOPBACK_HOSTS", "BearerKey", "for_web_pages", "http_app", "serve_http", "until_over"]
+__all__ = ["BearerKey", "EndOfRequests", "for_web_pages", "http_app", "serve_http", "until_over"]
 
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _KEPT_ALIVE = 75  # seconds: clients call in bursts, and many reuse a connection without a second try
 _LAST_ANSWERS = 1.0  # seconds for answers that are not complete when the bridge is stopped
 _ENDS_WITHIN = 3  # seconds for all else
@@ -47,7 +47,7 @@ def http_app(
     path: str,
     allowed_hosts: Sequence[str],
     allowed_origins: Sequence[str],
-) -> Starlette:
+) -> ASGIApp:
     """The application. Its lifespan must be run.
 
     Against DNS rebinding, only requests to `allowed_hosts` are answered, at any port, and only if they come from no web
@@ -79,7 +79,7 @@ def http_app(
         app = RequestBodyLimitMiddleware(LastingSessions(app, files, kept, server.tell_all), options.max_request)
     routes = [Route(path, endpoint=app)]
     middleware = [Middleware(TrimmedHeaders), Middleware(_CheckedNames, security)]
-    return Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    return PlainCalls(Starlette(routes=routes, middleware=middleware, lifespan=lifespan), server, path, security)
 
 
 def _at_any_port(names: Sequence[str]) -> list[str]:
@@ -149,24 +149,45 @@ def for_web_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     )
 
 
-def until_over(receive: Receive, over: asyncio.Event) -> Receive:
+class EndOfRequests:
+    """When requests are ended. It costs a waiting request no task of its own."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._receiving: set[asyncio.Future[Any]] = set()
+
+    def set(self) -> None:
+        self.is_set = True
+        for each in self._receiving:
+            each.cancel()
+
+    async def unless_set(self, receive: Receive) -> MutableMapping[str, Any]:
+        """The next message; that the client is gone, if this is set before."""
+        task, receiving = asyncio.current_task(), asyncio.ensure_future(receive())
+        assert task
+        self._receiving.add(receiving)
+        try:
+            return await receiving
+        except asyncio.CancelledError:
+            if self.is_set and not task.cancelling():
+                return {"type": "http.disconnect"}
+            raise
+        finally:
+            self._receiving.discard(receiving)
+
+
+def until_over(receive: Receive, over: EndOfRequests) -> Receive:
     """`receive`, for which the client is gone when it is over: the streams to it end, and what waits for it."""
 
     is_read = False
 
     async def receive_until_over() -> MutableMapping[str, Any]:
         nonlocal is_read
-        if not is_read:  # the body comes at once: no need to wait for two things
-            message = await receive()
-            is_read = not message.get("more_body")
-            return message
-        receiving = asyncio.ensure_future(receive())
-        ending = asyncio.ensure_future(over.wait())
-        try:
-            await asyncio.wait((receiving, ending), return_when=asyncio.FIRST_COMPLETED)
-            return receiving.result() if receiving.done() else {"type": "http.disconnect"}
-        finally:
-            await cancel_and_wait(receiving, ending)
+        if is_read:
+            return {"type": "http.disconnect"} if over.is_set else await over.unless_set(receive)
+        message = await receive()  # the body comes at once
+        is_read = not message.get("more_body")
+        return message
 
     return receive_until_over
 
@@ -176,7 +197,7 @@ class _Endable:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._streams_over, self._answers_over = asyncio.Event(), asyncio.Event()
+        self._streams_over, self._answers_over = EndOfRequests(), EndOfRequests()
         self._answered = asyncio.Event()
         self._answering = 0
 

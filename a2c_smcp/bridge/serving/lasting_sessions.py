@@ -27,7 +27,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from a2c_smcp.bridge.serving.session_files import KeptSession, SessionFiles
 from a2c_smcp.bridge.serving.sessions import KeptEvents
-from a2c_smcp.registry.remote.mcp_server import ASGIApp, Receive, Scope, Send
+from a2c_smcp.http.asgi import ASGIApp, Receive, Scope, Send, header
 
 __all__ = ["LastingSessions"]
 
@@ -57,7 +57,7 @@ class LastingSessions:
         self._untold: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        version, session = _header(scope, _VERSION), _header(scope, _SESSION)
+        version, session = header(scope, _VERSION), header(scope, _SESSION)
         if version and version not in HANDSHAKE_PROTOCOL_VERSIONS:
             await self._app(scope, receive, send)
         elif not session:
@@ -74,14 +74,14 @@ class LastingSessions:
 
         async def send_and_keep(message: Any) -> None:
             is_begun = message["type"] == "http.response.start" and message["status"] == 200
-            if is_begun and (session := _header(message, _SESSION)):
+            if is_begun and (session := header(message, _SESSION)):
                 self._files.keep(session, KeptSession(body.request[1]))
             await send(message)
 
         await self._app(scope, body.receive(), send_and_keep)
 
     async def _go_on(self, session: str, scope: Scope, body: _RequestBody, send: Send) -> None:
-        lost = self._events.ended_stream(_header(scope, _LAST_EVENT))
+        lost = self._events.ended_stream(header(scope, _LAST_EVENT))
         if lost is not None:
             if lost != GET_STREAM_KEY and self._files.find(session):
                 await _tell_of_restart(session, lost, send)
@@ -111,7 +111,7 @@ class LastingSessions:
             nonlocal is_held
             if message["type"] == "http.response.start":
                 is_held = message["status"] == 404 and not is_last
-                if _header(message, _SESSION):
+                if header(message, _SESSION):
                     message = _with_headers(message, (_SESSION, session.encode("latin-1")), without={_SESSION})
                 self._tell_of_return(session, scope, message["status"])
             if not is_held:
@@ -163,7 +163,7 @@ class LastingSessions:
         async def send(part: Any) -> None:
             nonlocal found
             if part["type"] == "http.response.start" and part["status"] < 300:
-                found = _header(part, _SESSION)
+                found = header(part, _SESSION)
 
         own = [(_SESSION, session.encode("latin-1"))] if session else []
         asked = _with_headers({**scope, "method": "POST"}, *_JSON, *own, without=_OF_REQUEST)
@@ -184,7 +184,7 @@ class _RequestBody:
 
     @property
     def request(self) -> tuple[str, Mapping[str, Any]]:
-        """Method and params of the request that it is, empty if it is none."""
+        """The method and params of a request; empty if it is not one."""
         try:
             message = json.loads(self.content)
         except (ValueError, RecursionError):
@@ -222,10 +222,6 @@ async def _tell_of_restart(session: str, stream: str, send: Send) -> None:
 
 async def _never() -> Any:
     await asyncio.Event().wait()
-
-
-def _header(message: Mapping[str, Any], name: bytes) -> str:
-    return next((value.decode("latin-1") for field, value in message["headers"] if field == name), "")
 
 
 def _with_headers(message: Any, *added: tuple[bytes, bytes], without: Collection[bytes]) -> Any:

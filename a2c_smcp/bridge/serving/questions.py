@@ -23,7 +23,7 @@ from a2c_smcp.registry.remote.rounds import client_of, input_capabilities, push_
 __all__ = ["answered"]
 
 
-async def answered(context: Request, send: Send, withdraw: Callable[[], None] = lambda: None) -> dict[str, Any]:
+async def answered(context: Request, send: Send, withdraw: Callable[[], object] = lambda: None) -> dict[str, Any]:
     """MCP's result of a request, after the client has answered what was asked, or what is asked.
 
     `withdraw` is called if the questions that `send` has returned will not be answered. Raises what `send` raises.

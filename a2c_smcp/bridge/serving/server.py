@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult
@@ -53,8 +53,9 @@ class OfficeServer(MCPServer):
         )
         self._stop_listening = office.on_change(self._tell_state)
         self._calls.open()
-        if on_client := office.options.on_client:
-            self.middleware.append(_Observed(on_client))
+        self._on_client = office.options.on_client
+        if self._on_client:
+            self.middleware.append(_Observed(self._on_client))
 
     async def close(self) -> None:
         self._stop_listening()
@@ -88,6 +89,16 @@ class OfficeServer(MCPServer):
         return self._office.input_schema(name)
 
     # Requests
+
+    async def call_plainly(self, context: Request, params: types.CallToolRequestParams) -> dict[str, Any]:
+        """As the SDK calls `call_tool` for a client of 2026-07-28: the result is sent as it is. Raises `MCPError`."""
+
+        async def call(context: Request) -> HandlerResult:
+            return self.as_sent(context, await self.translated_call(context, params))
+
+        if self._on_client and (client := client_of(context)):
+            self._on_client(client["name"])
+        return cast(dict[str, Any], await self.state_boundary(context, call))
 
     async def call_tool(self, context: Request, params: types.CallToolRequestParams) -> dict[str, Any]:
         name, arguments = params.name, params.arguments or {}

@@ -127,7 +127,7 @@ class ToolCallWork:
             raise
 
     def _options(self, context: OfficeContext, meter: Meter) -> EmitOptions:
-        """Ask for progress and questions only where somebody sees them."""
+        """Ask for progress and questions only where a person sees them."""
         options, person = EmitOptions(extend=True) if self.extend else EmitOptions(), PersonAtTerminal(context.terminal)
         if context.terminal.console:
             options["on_progress"] = meter.report

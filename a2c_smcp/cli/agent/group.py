@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -10,22 +11,46 @@ from functools import wraps
 from typing import Annotated, Any, get_args
 
 import typer
+from typer.core import TyperGroup
 
 from a2c_smcp.cli import options
 from a2c_smcp.cli.agent import shell_completion
 from a2c_smcp.cli.agent.run import AgentOptions, Work, run_in_office
 from a2c_smcp.cli.logs import LogLevel
 from a2c_smcp.cli.options import option
-from a2c_smcp.protocol.codec import MAX_TIMEOUT
 
 __all__ = ["AsJSON", "Computer", "JSONOrTable", "OneComputer", "OneServer", "Server", "agent", "command"]
 
-agent = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+_FOREVER = 1e9  # seconds: until Ctrl-C
+
+
+class _WaitMayBeBare(TyperGroup):
+    """Takes `--wait` without a number as waiting until the seat is free: the library knows no such options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = args[: args.index("--")] if "--" in args else args
+        words = [_with_time(word, own[number + 1 : number + 2]) for number, word in enumerate(own)]
+        return super().parse_args(ctx, [*words, *args[len(own) :]])
+
+
+def _with_time(word: str, following: list[str]) -> str:
+    if word != "--wait" or any(re.fullmatch(r"[-+]?\d+(\.\d+)?", each) for each in following):
+        return word
+    return f"--wait={_FOREVER:.0f}"
+
+
+agent = typer.Typer(cls=_WaitMayBeBare, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
 Name = Annotated[str, option("A2C_NAME", "--name", "Name of this agent.", show_default="user@host")]
 Wait = Annotated[
     float,
-    option(None, "--wait", "Seconds to wait for the agent that is in the office.", min=0, max=MAX_TIMEOUT),
+    option(
+        None,
+        "--wait",
+        "Seconds to wait for a seat while another agent is in the office; without a number, until it is free.",
+        metavar="[SECONDS]",
+        min=0,
+    ),
 ]
 Verify = Annotated[
     bool, option("A2C_VERIFY", "--verify", "Take only answers that are signed by the known device of the computer.")
@@ -80,8 +105,9 @@ def group_options(
     """Use the computers of an office: call tools, read resources, look at desktops, watch who comes and goes.
 
     An office holds one agent at a time: each command joins, does its work and leaves, and waits for a moment if another
-    agent is there. The key of an a2c-smcp up that you run on this machine is found automatically. The options below may
-    stand before or after the command. Exit codes: 0 done, 1 failed or stopped, 2 wrong use.
+    agent is there; with --wait until it has left. The key of an a2c-smcp up that you run on this machine is found
+    automatically. The options below may stand before or after the command. Exit codes: 0 done, 1 failed or stopped,
+    2 wrong use.
 
     Examples, with `a2c-smcp server` and `a2c-smcp computer --name laptop` running:
 

@@ -176,7 +176,7 @@ class PromptWork:
 
     async def _explained(self, error: SMCPError, context: OfficeContext) -> Exception:
         """What may be wrong: the name, or the arguments."""
-        if error.code not in _SAID_BY_SERVER:
+        if error.code not in (*_SAID_BY_SERVER, BadRequest.code):
             return error
         listed = (await context.agent.get_prompts(self.computer, self.server))["prompts"]
         known = {str(prompt["name"]): prompt for prompt in listed}

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,6 +27,9 @@ __all__ = ["AgentOptions", "OfficeContext", "Work", "run_in_office"]
 
 _PAUSE = 0.25
 """Seconds between two attempts to join an office that holds another agent."""
+
+_SAY_AFTER = 1.0
+"""Most commands have left by then, and the wait needs no words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,15 +130,18 @@ async def _join(agent: AsyncSMCPAgentClient, given: AgentOptions, terminal: Term
     give_up = loop.time() + given.wait
     with spinning(terminal, f"connecting to {given.place}"):
         await agent.connect()
-    text = f"entering office {given.office}"
+    say_at, text = loop.time() + _SAY_AFTER, f"entering office {given.office}"
     while True:
         with spinning(terminal, text):
             try:
                 return await agent.join_office(given.office)
-            except OfficeHasAgent:
+            except OfficeHasAgent as error:
                 if loop.time() >= give_up:
                     raise
                 text = f"waiting until the agent in office {given.office} has left"
+                if loop.time() >= say_at:
+                    say_at = inf
+                    terminal.show(f"{error.about}: waiting until it has left (Ctrl-C stops)")
                 await asyncio.sleep(_PAUSE)
 
 

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge import Bridge, BridgeOptions
-from a2c_smcp.bridge.serving.http import LOOPBACK_HOSTS, BearerKey, for_web_pages, serve_http
+from a2c_smcp.bridge.serving.http import BearerKey, for_web_pages, serve_http
 from a2c_smcp.cli.bridging.keys import BearerKeyChoice
 from a2c_smcp.cli.errors import Failed, explained
 from a2c_smcp.cli.terminal import Terminal, put_text
 from a2c_smcp.errors import NotAuthenticated, SMCPError
+from a2c_smcp.http.loopback import LOOPBACK_HOSTS, is_loopback
 from a2c_smcp.loops import cancel_and_wait, stop_on_signals
-from a2c_smcp.server.http_requests import is_loopback
 from a2c_smcp.server.run import address_of, listen
 
 __all__ = ["HTTPDoor", "explain_with", "run_bridge"]
@@ -127,27 +127,30 @@ async def _run_over_http(
         await cancel_and_wait(stopping, serving)
         if not stop.is_set() and not serving.cancelled():
             serving.result()
-    terminal.show("stopped")
+    terminal.show("stopped", event="stopped")
 
 
 def _announce(url: str, office: str, door: HTTPDoor, terminal: Terminal) -> None:
     put_text(f"listening on {url}")
     sys.stdout.flush()
     if not is_loopback(door.host):
-        terminal.show(_NOT_ENCRYPTED.format(door.host), "yellow")
+        terminal.show(_NOT_ENCRYPTED.format(door.host), "yellow", event="not encrypted", host=door.host)
     bearer = door.bearer
     if bearer.key is None:
-        terminal.show("Anybody who can reach this port may use the office: there is no key.", "yellow")
+        terminal.show("Anybody who can reach this port may use the office: there is no key.", "yellow", event="no key")
     elif bearer.is_new:
-        terminal.show(f"its key, shown once and kept in {bearer.file}:\n  {bearer.key}")
+        line = f"its key, shown once and kept in {bearer.file}:\n  {bearer.key}"
+        terminal.show(line, event="new key", file=str(bearer.file))
         terminal.show(
             f"for example: claude mcp add --transport http {office} {door.example_url(url)} "
-            f'--header "Authorization: Bearer {bearer.key}"'
+            f'--header "Authorization: Bearer {bearer.key}"',
+            event="example",
         )
     elif bearer.file is not None:
-        terminal.show(f"its key is in {bearer.file}")
+        terminal.show(f"its key is in {bearer.file}", event="key", file=str(bearer.file))
     if not is_loopback(door.host):
-        terminal.show("The key and all calls cross the network in the clear: put a proxy with TLS before it.", "yellow")
+        line = "The key and all calls cross the network in the clear: put a proxy with TLS before it."
+        terminal.show(line, "yellow", event="not encrypted")
 
 
 def _addresses() -> list[str]:

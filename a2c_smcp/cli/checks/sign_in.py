@@ -19,7 +19,7 @@ __all__ = ["sign_in"]
 
 
 async def sign_in(situation: Situation) -> list[Finding]:
-    """A server whose entry has `auth` needs a sign-in; of others it is only known if somebody is signed in."""
+    """A server whose entry has `auth` needs a sign-in; of others it is only known after a sign-in."""
     servers = [
         each
         for each in situation.configuration.servers.values()

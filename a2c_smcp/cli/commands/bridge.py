@@ -19,10 +19,10 @@ from a2c_smcp.cli.errors import WrongUse, file_error
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import NotPrivate
+from a2c_smcp.http.loopback import is_loopback
 from a2c_smcp.loops import run_program
 from a2c_smcp.private_files import instance_of
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
-from a2c_smcp.server.http_requests import is_loopback
 
 __all__ = ["bridge"]
 
@@ -84,6 +84,7 @@ def bridge(
     cert_key: options.CertKey = None,
     proxy: options.Proxy = None,
     log_level: options.LogLevelOption = logs.LogLevel.warning,
+    log_json: options.LogJSON = False,
 ) -> None:
     """Serve an office as an MCP server: its computers' tools, resources and prompts, for any MCP client.
 
@@ -108,7 +109,7 @@ def bridge(
     hosts, origins = allow_host or (), allow_origin or ()
     _check_door(host, hosts, origins, no_key=no_key)
     place = options.endpoint(url).shown_url
-    logs.set_up(log_level)
+    logs.set_up(log_level, as_json=log_json)
     terminal = Terminal()
     _warn(terminal, options.exposed(url, api_key or ("key" if key_file else None)), e2e)
     try:
@@ -138,9 +139,10 @@ def bridge(
 
 def _warn(terminal: Terminal, exposed: tuple[str, str] | None, e2e: options.E2E) -> None:
     if exposed:
-        terminal.show(". ".join(exposed), "yellow")
+        terminal.show(". ".join(exposed), "yellow", event="key exposed")
     if e2e is not options.E2E.off:
-        terminal.show("calls are sealed between this bridge and the computers, and not between it and MCP clients")
+        line = "calls are sealed between this bridge and the computers, and not between it and MCP clients"
+        terminal.show(line, event="sealed")
 
 
 def _require_one(given: Mapping[str, object]) -> None:

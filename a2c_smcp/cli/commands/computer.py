@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from a2c_smcp.cli import call_checks, local_computer, logs, options
 from a2c_smcp.cli.errors import Failed, explained
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option
+from a2c_smcp.cli.owner_console import serving as owner_console
 from a2c_smcp.cli.pairing import own_fingerprint, pairing_lines
 from a2c_smcp.cli.policies import source
 from a2c_smcp.cli.setup_files import read_input_values
 from a2c_smcp.cli.sign_in import NoBrowser
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import run_program
 
@@ -44,11 +46,20 @@ def computer(
     policy: source.PolicyFile = None,
     read_only: source.ReadOnly = False,
     trust_hints: source.TrustHints = None,
+    metrics_port: local_computer.MetricsPort = None,
+    console: owner_console.ConsoleFlag = False,
+    console_port: owner_console.ConsolePort = None,
+    console_session: owner_console.ConsoleSession = "12h",
+    webhook: owner_console.WebhookUrl = None,
+    webhook_secret: owner_console.WebhookSecret = None,
     ca: options.CA = None,
     cert: options.Cert = None,
     cert_key: options.CertKey = None,
     proxy: options.Proxy = None,
+    audit: options.Audit = None,
+    audit_arguments: options.AuditArguments = False,
     log_level: options.LogLevelOption = logs.LogLevel.warning,
+    log_json: options.LogJSON = False,
 ) -> None:
     """Offer this machine's MCP servers in an office, until stopped.
 
@@ -64,14 +75,14 @@ def computer(
     a2c-smcp computer --config servers.json --approve-by client
     a2c-smcp computer --config servers.json --e2e require
     a2c-smcp computer --config servers.json --policy policy.json
+    a2c-smcp computer --config servers.json --console
     """
     options.check_names(name=name, office=office)
     endpoint = options.endpoint(url)
-    logs.set_up(log_level)
+    logs.set_up(log_level, as_json=log_json)
     terminal, values, tls = Terminal(), read_input_values(inputs, config or ()), options.tls(ca, cert, cert_key)
     limits = local_computer.policy_of(idle_stop, desktop)
-    if found := options.exposed(url, api_key):
-        terminal.show(". ".join(found), "yellow")
+    more: Any = owner_console.chosen(console, console_port, console_session, webhook, webhook_secret)
     given = OwnerOptions(
         yes=yes,
         approve_by=approve_by,
@@ -86,15 +97,26 @@ def computer(
         sign=sign,
         pin=pin,
         scanners=scanner,
+        **options.audit_settings(audit, with_arguments=audit_arguments),
         rules=source.policy_source(policy, read_only=read_only, trust_hints=trust_hints),
+        metrics_port=metrics_port,
+        **more,
     )
     own = LocalComputer(name, config or [], terminal, given)
-    if device := own_fingerprint(terminal):
-        for line in pairing_lines(device, name, office, endpoint.origin, has_own_server=False):
-            terminal.show(line)
+    _introduce(terminal, name, office, endpoint, api_key)
+    serving = own.serve(url, office, api_key=api_key, ssl=tls, proxy=proxy)
     try:
-        run_program(own.serve(url, office, api_key=api_key, ssl=tls, proxy=proxy))
+        run_program(serving)
     except SMCPError as error:
         failure = explained(error, {"url": endpoint.shown_url, "office": office})
         raise Failed(own.computer.mask.text(failure.what), failure.remedy) from None
-    terminal.show("stopped")
+    terminal.show("stopped", event="stopped")
+
+
+def _introduce(terminal: Terminal, name: str, office: str, endpoint: Endpoint, api_key: str | None) -> None:
+    """Say who this device is, and warn of a key that others can read."""
+    if found := options.exposed(endpoint.url, api_key):
+        terminal.show(". ".join(found), "yellow", event="key exposed")
+    if device := own_fingerprint(terminal):
+        for line in pairing_lines(device, name, office, endpoint.origin, has_own_server=False):
+            terminal.show(line, event="device", device=device)

@@ -60,7 +60,7 @@ def _without_subcommand(context: typer.Context) -> None:
 def show(as_json: _AsJSON = False) -> None:
     """Show the fingerprints of this machine, and the devices that it knows. It needs no Server.
 
-    The identity of a computer and that of an agent are made on first use. Give a fingerprint to whoever runs the
+    The identity of a computer and that of an agent are made on first use. Give a fingerprint to the operator of the
     Server, for `a2c-smcp key --device`, or to the other side of sealed calls, for `a2c-smcp device trust`.
 
     Examples:

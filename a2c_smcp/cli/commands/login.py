@@ -41,7 +41,7 @@ def login(
     server: ServerName,
     config: Config = None,
     inputs: Inputs = None,
-    again: Annotated[bool, option(None, "--again", "Sign in anew, for instance as somebody else.")] = False,
+    again: Annotated[bool, option(None, "--again", "Sign in anew, for instance with another account.")] = False,
     no_browser: NoBrowser = False,
     as_json: AsJSON = False,
     log_level: options.LogLevelOption = logs.LogLevel.error,

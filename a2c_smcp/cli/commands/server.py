@@ -13,7 +13,7 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.options import E2E, SHORTEST_KEY, server_variable, unused_variables
+from a2c_smcp.cli.options import E2E, SHORTEST_KEY, audit_settings, server_variable, unused_variables
 from a2c_smcp.cli.serving.mcp import DEFAULT_IDLE, MCPOptions, check_processes
 from a2c_smcp.cli.serving.node import (
     ListenAddress,
@@ -23,9 +23,11 @@ from a2c_smcp.cli.serving.node import (
     serve,
     serve_as_worker,
 )
+from a2c_smcp.cli.serving.operators import OperatorOptions, operator_options
 from a2c_smcp.cli.serving.stores import REDIS_HELP, check_url
 from a2c_smcp.cli.serving.workers import check_worker_urls, supervise
 from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.http.loopback import is_loopback
 from a2c_smcp.loops import run_program
 from a2c_smcp.protocol import version
 from a2c_smcp.server.auth.admission import checked_origin
@@ -33,7 +35,6 @@ from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, new_key
 from a2c_smcp.server.auth.authentication import AuthenticationProvider
 from a2c_smcp.server.auth.jwt import JWTAuthenticationProvider
 from a2c_smcp.server.directory.nodes import check_name, new_name
-from a2c_smcp.server.http_requests import is_loopback
 from a2c_smcp.server.settings import Limits, Network, Settings
 
 __all__ = ["server"]
@@ -111,6 +112,13 @@ def server(
     ] = None,
     jwt_issuer: Annotated[str | None, _admission("JWT_ISSUER", "Issuer that tokens must have.")] = None,
     jwt_audience: Annotated[str | None, _admission("JWT_AUDIENCE", "Audience that tokens must have.")] = None,
+    admin_key: Annotated[
+        str | None,
+        _admission("ADMIN_KEY", "Key of operators: serve their interface at /admin/api. It is no key for clients."),
+    ] = None,
+    console: Annotated[
+        bool, _admission("CONSOLE", "Serve pages for operators at /console/, who sign in with the admin key.")
+    ] = False,
     insecure: Annotated[bool, _admission("INSECURE", "Listen beyond this machine without authentication.")] = False,
     mcp: Annotated[
         bool,
@@ -135,7 +143,13 @@ def server(
     ] = None,
     log_level: Annotated[logs.LogLevel, _logging("LOG_LEVEL", "How much to log.")] = logs.LogLevel.info,
     log_json: Annotated[bool, _logging("LOG_JSON", "Log as JSON lines.")] = False,
-    metrics: Annotated[bool, _logging("METRICS", "Serve counters at /metrics.")] = False,
+    audit: Annotated[
+        Path | None, _logging("AUDIT", "Record who did what in this file, see `a2c-smcp audit`.", metavar="FILE")
+    ] = None,
+    audit_arguments: Annotated[
+        bool, _logging("AUDIT_ARGUMENTS", "Record the arguments of calls as they are, not as a keyed hash.")
+    ] = False,
+    metrics: Annotated[bool, _logging("METRICS", "Serve metrics for Prometheus at /metrics, without a key.")] = False,
 ) -> None:
     """Run the Server: the signalling hub between agents and computers.
 
@@ -154,18 +168,21 @@ def server(
     A2C_SERVER_REDIS="$REDIS" a2c-smcp server --node north --node-url http://10.0.0.5:7000
     a2c-smcp server --workers 4
     a2c-smcp server --keys-file keys.json --mcp
+    a2c-smcp server --keys-file keys.json --audit audit.jsonl
+    A2C_SERVER_ADMIN_KEY="$ADMIN_KEY" a2c-smcp server --keys-file keys.json --console
     """
     worker = WorkerSettings.from_environment()
     logs.set_up(log_level, as_json=log_json)
     address = ListenAddress(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
-    if mcp:
-        check_processes(workers)
+    check_processes(workers, with_mcp=mcp)
     identity = _identity(redis, node, node_url, address, workers)
     _name_node_in_logs(worker or identity, log_level, as_json=log_json)
     if not worker and (unused := unused_variables(_OPTIONS)):
         logger.warning("%s", unused)
     tokens = {"secret": jwt_secret, "key_file": jwt_key_file, "jwks_file": jwt_jwks_file}
     auth = _auth(api_key, keys_file, tokens, jwt_algorithm, issuer=jwt_issuer, audience=jwt_audience)
+    is_shared = bool(identity or worker)
+    operators = operator_options(admin_key, api_key or (), console=console, host=host, is_shared=is_shared)
     _check_exposure(host, auth, insecure=insecure)
     _check_version(require_version)
     _check_tls(tls_cert, tls_key)
@@ -177,16 +194,31 @@ def server(
         trusted_hosts=None if auth or insecure else frozenset(),
         legacy_notices=legacy_notices,
         metrics=metrics,
+        **audit_settings(audit, with_arguments=audit_arguments),
         trusted_proxies=_networks(trusted_proxy),
         origins=_origins(origin),
+        admin_key=operators.key,
     )
+    chosen = MCPOptions(idle=mcp_idle, issuer=jwt_issuer, e2e=mcp_e2e) if mcp else None
+    _run(settings, address, identity, worker, workers, chosen, operators)
+
+
+def _run(
+    settings: Settings,
+    address: ListenAddress,
+    identity: NodeIdentity | None,
+    worker: WorkerSettings | None,
+    workers: int | None,
+    mcp: MCPOptions | None,
+    operators: OperatorOptions,
+) -> None:
+    """Serve as a worker, run workers, or serve."""
     if worker:
-        run_program(serve_as_worker(settings, address, worker))
+        run_program(serve_as_worker(settings, address, worker, operators))
     elif identity and workers:
         run_program(supervise(settings, address, workers, identity))
     else:
-        chosen = MCPOptions(idle=mcp_idle, issuer=jwt_issuer, e2e=mcp_e2e) if mcp else None
-        run_program(serve(settings, address, identity, chosen))
+        run_program(serve(settings, address, identity, mcp, operators))
 
 
 def _name_node_in_logs(node: WorkerSettings | NodeIdentity | None, level: logs.LogLevel, *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from a2c_smcp.cli import call_checks, local_computer, logs, options
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, file_error
 from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
 from a2c_smcp.cli.options import option, unused_variables
+from a2c_smcp.cli.owner_console import serving as owner_console
 from a2c_smcp.cli.pairing import own_fingerprint, pairing_lines
 from a2c_smcp.cli.policies import source
 from a2c_smcp.cli.serving.mcp import MCPOptions, mcp_url, mount_offices
@@ -37,10 +38,10 @@ from a2c_smcp.cli.suggestions import agent_line, command_line, suggested_call
 from a2c_smcp.cli.terminal import Terminal, put_text
 from a2c_smcp.cli.up_state import AlreadyUp, UpInfo, UpState
 from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.http.loopback import is_loopback
 from a2c_smcp.loops import cancel_and_wait, run_program
 from a2c_smcp.server.app import create_app
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, new_key
-from a2c_smcp.server.http_requests import is_loopback
 from a2c_smcp.server.run import address_of, listen, serving
 from a2c_smcp.server.settings import Settings
 
@@ -100,7 +101,16 @@ def up(
     policy: source.PolicyFile = None,
     read_only: source.ReadOnly = False,
     trust_hints: source.TrustHints = None,
+    audit: options.Audit = None,
+    audit_arguments: options.AuditArguments = False,
+    metrics_port: local_computer.MetricsPort = None,
+    console: owner_console.ConsoleFlag = False,
+    console_port: owner_console.ConsolePort = None,
+    console_session: owner_console.ConsoleSession = "12h",
+    webhook: owner_console.WebhookUrl = None,
+    webhook_secret: owner_console.WebhookSecret = None,
     log_level: options.LogLevelOption = logs.LogLevel.warning,
+    log_json: options.LogJSON = False,
 ) -> None:
     """Run a Server and this machine's MCP servers, together, from one file.
 
@@ -115,7 +125,7 @@ def up(
     a2c-smcp up --config mcp.json --port 0 --yes
     a2c-smcp up --policy policy.json
     """
-    logs.set_up(log_level)
+    logs.set_up(log_level, as_json=log_json)
     terminal = Terminal()
     file = _setup_file(config, terminal)
     if unused := unused_variables(["--host", "--port"]):
@@ -124,6 +134,7 @@ def up(
     limits, state = local_computer.policy_of(idle_stop, desktop), UpState(file)
     try:
         with state.claimed() as write_info:
+            more: Any = owner_console.chosen(console, console_port, console_session, webhook, webhook_secret)
             given = OwnerOptions(
                 yes=yes,
                 approve_by=approve_by,
@@ -138,13 +149,16 @@ def up(
                 sign=sign,
                 pin=pin,
                 scanners=scanner,
+                **options.audit_settings(audit, with_arguments=audit_arguments),
                 rules=source.policy_source(policy, read_only=read_only, trust_hints=trust_hints),
+                metrics_port=metrics_port,
+                **more,
             )
             own = LocalComputer(setup.name, [file], terminal, given)
             run_program(_Up(setup, own, state, terminal).serve(write_info))
     except AlreadyUp as found:
         raise _already_up(found.info, file, state) from None
-    terminal.show("stopped")
+    terminal.show("stopped", event="stopped")
 
 
 class _Up:
@@ -178,18 +192,21 @@ class _Up:
         shown = f"{self._key} (kept in {self._state.key_file})" if sys.stdout.isatty() else self._state.key_file
         self._say(f"API key: {shown}")
         if not is_loopback(self._setup.host):
-            self._terminal.show(f"{self._setup.host} can be reached from other machines; {_NOT_ENCRYPTED}", "yellow")
+            line = f"{self._setup.host} can be reached from other machines; {_NOT_ENCRYPTED}"
+            self._terminal.show(line, "yellow", event="not encrypted", host=self._setup.host)
 
-    def _on_connection(self, what: str) -> None:
-        self._terminal.show(what)
-        if what.startswith("joined "):
+    def _on_connection(self, line: str, style: str = "", **facts: object) -> None:
+        self._terminal.show(line, style, **facts)
+        if facts.get("event") == owner_console.JOINED:
             self._joined.set()
 
     async def _suggest(self, info: UpInfo) -> None:
         """Print a command to try, when all servers are ready or have failed; after 10 s without the slow ones."""
         await self._joined.wait()
         if not await self._settles_within(_FIRST_LIMIT) and self._call(info) is None:
-            self._terminal.show(f"still starting: {', '.join(self._own.starting)}; a line to try follows")
+            names = self._own.starting
+            line = f"still starting: {', '.join(names)}; a line to try follows"
+            self._terminal.show(line, event="starting", servers=names)
             await self._has_a_call_within(_LAST_LIMIT - _FIRST_LIMIT, info)
         call = self._call(info)
         self._say(f"try in another terminal:\n  {_agent_line(info, self._state, call)}")
@@ -198,7 +215,7 @@ class _Up:
             for line in pairing_lines(self._device, info.name, info.office, info.url, has_own_server=True):
                 self._say(line)
         if self._own.computer.get_tools() and not call and not self._own.can_approve:
-            self._terminal.show(_ALL_NEED_APPROVAL, "yellow")
+            self._terminal.show(_ALL_NEED_APPROVAL, "yellow", event="nobody approves")
 
     async def _settles_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):

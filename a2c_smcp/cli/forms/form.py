@@ -13,24 +13,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import urlsplit
 
 from a2c_smcp.cli.conversation import Interrupted, Read
-from a2c_smcp.cli.forms.fields import MISSING, Field, NoForm, fields_of
 from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.computer.questions.fields import MISSING, Field, NoForm, fields_of
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.questions import Answer, Question
-from a2c_smcp.protocol.visible import escaped
+from a2c_smcp.protocol.visible import escaped, web_host
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Form", "OpenPage", "quoted", "web_host"]
+__all__ = ["Form", "OpenPage", "quoted"]
 
 _MESSAGE, _MESSAGE_LINES = 4000, 40
 _DESCRIPTION, _DESCRIPTION_LINES = 1000, 12
 _NAME, _TITLE, _VALUE = 80, 200, 200
-_URL = 4096
 _MARGIN = "│ "
 _KEYS = "Ctrl-D declines, Ctrl-C leaves it unanswered."
 
@@ -200,19 +198,6 @@ def quoted(text: str, console: Console, most: int, most_lines: int) -> list[str]
     lines = [*shown.wrap(console, max(console.width - len(_MARGIN), 10))] if shown.plain else []
     more = [f"[… {len(lines) - most_lines} more lines …]"] if len(lines) > most_lines else []
     return [_MARGIN + line for line in (*(line.plain.rstrip() for line in lines[:most_lines]), *more)]
-
-
-def web_host(url: str) -> str:
-    """The host of an http(s) URL, as it is looked up; empty if that is no such URL, or one that cannot be shown."""
-    try:
-        parts = urlsplit(url)
-        host = (parts.hostname or "").encode("idna" if not (parts.hostname or "").isascii() else "ascii").decode()
-        port = f":{parts.port}" if parts.port else ""
-    except (ValueError, UnicodeError):
-        return ""
-    if parts.scheme not in ("http", "https") or len(url) > _URL or escaped(url) != url or " " in url:
-        return ""
-    return f"{host}{port}" if host else ""
 
 
 def _content(values: dict[str, Any]) -> dict[str, Any]:

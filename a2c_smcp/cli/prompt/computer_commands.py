@@ -10,7 +10,6 @@ from typing import Any
 from uuid import uuid4
 
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.approvals import OWNER
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.language import (
     BackgroundJob,
@@ -22,6 +21,7 @@ from a2c_smcp.cli.prompt.language import (
     read_arguments,
 )
 from a2c_smcp.cli.prompt.live_commands import known_server
+from a2c_smcp.computer.approval import OWNER
 from a2c_smcp.computer.inputs.resolver import InputState
 from a2c_smcp.computer.secrets import secrets_of
 from a2c_smcp.computer.secrets.config import secrets_line

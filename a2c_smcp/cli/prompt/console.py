@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from a2c_smcp.cli.errors import sentence
 from a2c_smcp.cli.forms.form import Form, quoted
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.approvals import Grants, PendingApproval, PendingApprovals
-from a2c_smcp.cli.prompt.asked import PendingQuestion, PendingQuestions
+from a2c_smcp.cli.prompt.grants import Grants
 from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine
 from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.sign_in import SignInGuide
@@ -20,6 +19,7 @@ from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.inputs.definitions import InputError
+from a2c_smcp.computer.pending import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import cancel_and_wait
@@ -68,8 +68,10 @@ class Console:
         self.connection = OfficeConnection(
             computer, url, office, say=say_connection, on_change=self._on_office_changed, **link
         )
-        requests.on_added, requests.on_removed = self._on_request, self._on_request_gone
-        asked.on_added, asked.on_removed = self._on_question, self._on_question_gone
+        requests.on_added.append(self._on_request)
+        requests.on_removed.append(self._on_request_gone)
+        asked.on_added.append(self._on_question)
+        asked.on_removed.append(self._on_question_gone)
         for pending in requests:
             self._on_request(pending)
         for question in asked:
@@ -138,6 +140,8 @@ class Console:
     def _on_request_gone(self, pending: PendingApproval) -> None:
         if pending.answer.cancelled():
             self.say(f"#{pending.number} is withdrawn", "yellow")
+        elif pending.where:
+            self.say(f"#{pending.number} is answered in the {pending.where}")
         self.refresh()
 
     def form(self, pending: PendingQuestion) -> Form:
@@ -158,6 +162,8 @@ class Console:
     def _on_question_gone(self, pending: PendingQuestion) -> None:
         if pending.answer.cancelled():
             self.say(f"#{pending.number} is withdrawn: its call has ended, or its time is over", "yellow")
+        elif pending.where:
+            self.say(f"#{pending.number} is answered in the {pending.where}")
         self.refresh()
 
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from functools import partial
 
 from a2c_smcp.cli.errors import server_names_hint
-from a2c_smcp.cli.prompt.asked import PendingQuestion
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine, Command
+from a2c_smcp.computer.pending import PendingQuestion
 from a2c_smcp.protocol.questions import Answer
 
 __all__ = ["LIVE_COMMANDS", "known_server"]

@@ -8,10 +8,10 @@ from shlex import quote
 
 from a2c_smcp.cli.options import exposed
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.cli.prompt.approvals import NothingToAnswer
 from a2c_smcp.cli.prompt.console import ANSWERS, Console
 from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine, Command
 from a2c_smcp.computer.approval import Decision
+from a2c_smcp.computer.pending import NothingToAnswer
 from a2c_smcp.computer.policy.rules import seconds_in
 from a2c_smcp.computer.secrets import secrets_in
 from a2c_smcp.endpoint import Endpoint

@@ -142,7 +142,7 @@ def _completion_source(console: Console) -> CompletionSource:
             "QUESTION": lambda: {f"#{each.number}": each.question.server for each in console.asked},
             "--level": lambda: {"--level": "the least level of log messages"},
             "LEVEL": lambda: dict.fromkeys(get_args(LogLevel), ""),
-            "--again": lambda: {"--again": "although somebody is signed in"},
+            "--again": lambda: {"--again": "although already signed in"},
             "keep": lambda: {"keep": "beyond the end of this program"},
         },
         schema=schema,

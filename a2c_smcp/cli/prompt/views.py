@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.cli.errors import at_the_prompt
 from a2c_smcp.cli.progress import STATE_COLOURS
-from a2c_smcp.cli.prompt.approvals import PendingApproval
 from a2c_smcp.cli.prompt.language import Command
 from a2c_smcp.cli.terminal import first_sentence, printable
 from a2c_smcp.computer.approval import Grant
 from a2c_smcp.computer.calls.reports import CallStatistics
 from a2c_smcp.computer.inputs.resolver import InputState
+from a2c_smcp.computer.pending import PendingApproval
 from a2c_smcp.computer.policy.budgets import BudgetState
 from a2c_smcp.computer.policy.rules import AccessPolicy, PolicyRule
 from a2c_smcp.computer.tools.definitions import CHANGED

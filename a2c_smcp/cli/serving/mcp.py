@@ -64,10 +64,14 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
         )
 
     own = listen("127.0.0.1", 0)
-    url, seats = (
-        f"http://{address_of(own)}",
-        SeatOptions(idle=options.idle, bridge=bridge, e2e=options.e2e.value, origin=Endpoint(url=place).origin),
+    seats = SeatOptions(
+        idle=options.idle,
+        bridge=bridge,
+        e2e=options.e2e.value,
+        origin=Endpoint(url=place).origin,
+        on_seen=app.observation.report,
     )
+    url = f"http://{address_of(own)}"
     app.mount(OfficesAsMCPServers(app.authenticate, url, options.authorization_servers, seats), *PREFIXES)
     return own
 
@@ -86,9 +90,9 @@ def mcp_url(place: str, office: str | None = None) -> str:
     return f"{place}/mcp/{'<office>' if office is None else quote(office, safe='')}"
 
 
-def check_processes(workers: int | None) -> None:
+def check_processes(workers: int | None, *, with_mcp: bool) -> None:
     """Raises `WrongUse`: what an MCP client has begun in one process is unknown in the others."""
-    if workers:
+    if workers and with_mcp:
         raise WrongUse(
             "--mcp needs one process, because an MCP session lives in one, and --workers starts several",
             "Leave out --workers, or run `a2c-smcp bridge --office OFFICE --port 7100` beside this Server.",

@@ -28,12 +28,13 @@ import typer
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.serving.mcp import MCPOptions, mcp_url, mount_offices
+from a2c_smcp.cli.serving.operators import OperatorOptions, mount_console
 from a2c_smcp.cli.serving.stores import directory_at, is_on_this_machine, usable
+from a2c_smcp.http.loopback import is_loopback
 from a2c_smcp.loops import on_hangup, stop_on_signals
 from a2c_smcp.server.app import SMCPApp, create_app
-from a2c_smcp.server.http_requests import is_loopback
 from a2c_smcp.server.run import address_of, listen, serving
-from a2c_smcp.server.settings import Settings
+from a2c_smcp.server.settings import Settings, Workers
 
 __all__ = [
     "ListenAddress",
@@ -83,7 +84,11 @@ class NodeIdentity:
 
 
 async def serve(
-    settings: Settings, address: ListenAddress, identity: NodeIdentity | None, mcp: MCPOptions | None = None
+    settings: Settings,
+    address: ListenAddress,
+    identity: NodeIdentity | None,
+    mcp: MCPOptions | None = None,
+    operators: OperatorOptions = OperatorOptions(),  # noqa: B008  # frozen
 ) -> None:
     """Serve until a signal. Raises `Failed` or `WrongUse`."""
     listener = _listener(address.host, address.port)
@@ -92,37 +97,53 @@ async def serve(
     who = f" as node {identity.node}" if identity else ""
     app = _app(settings, known)
     own_listener = mount_offices(app, place, mcp) if mcp else None
+    console = mount_console(app, operators) if operators.has_console else None
 
     def on_ready() -> None:
-        announce(settings, address, f"{place}{who}")
+        announce(settings, address, place, who)
         if mcp:
-            _print(f"mcp at {mcp_url(place)}")
+            _print(f"mcp at {mcp_url(place)}", event="mcp", url=mcp_url(place))
+        if console:
+            pages = console(place)
+            _print(f"console at {pages}", event="console", url=pages)
 
     await _serve(app, address, listener, known, on_ready, own_listener=own_listener)
 
 
-async def serve_as_worker(settings: Settings, address: ListenAddress, worker: WorkerSettings) -> None:
+async def serve_as_worker(
+    settings: Settings, address: ListenAddress, worker: WorkerSettings, operators: OperatorOptions
+) -> None:
     """Serve as a worker, on the port that all workers share. The parent prints where, not the worker."""
     parent = ParentSocket(worker.parent_socket)
     parent.stop_when_closed()
     listener = _listener(address.host, worker.port, is_shared=True)
     node_listener = _listener(worker.node_host, worker.node_port, remedy=_FREE_PORTS)
     identity = NodeIdentity(redis=worker.redis, node=worker.node, url=f"http://{address_of(node_listener)}")
-    await _serve(_app(settings, identity), address, listener, identity, parent.send_ready, node_listener)
+    audit = _own_file(settings.audit, worker.node)
+    app = _app(replace(settings, workers=worker.workers, audit=audit), identity)
+    if operators.has_console:
+        mount_console(app, operators)
+    await _serve(app, address, listener, identity, parent.send_ready, node_listener)
 
 
-def announce(settings: Settings, address: ListenAddress, place: str) -> None:
+def _own_file(audit: Path | None, node: str) -> Path | None:
+    """The audit file of one worker: `audit-2.jsonl` for the second, if that of all is `audit.jsonl`."""
+    return audit and audit.with_name(f"{audit.stem}-{node.rpartition('-')[2]}{audit.suffix}")
+
+
+def announce(settings: Settings, address: ListenAddress, place: str, node: str = "") -> None:
     """Print where it listens, as JSON if logs are. Warn if there is no authentication, or no encryption."""
     if settings.auth is None:
         who = "every user of this machine" if is_loopback(address.host) else "EVERYONE WHO CAN REACH IT"
         logger.warning("no authentication: %s may connect (--api-key changes that)", who)
     if not (address.tls_cert or is_loopback(address.host)):
         logger.warning(_NOT_ENCRYPTED, address.host)
-    _print(f"listening on {place}")
+    parts = urlsplit(place)
+    _print(f"listening on {place}{node}", event="listening", url=place, host=parts.hostname, port=parts.port)
 
 
-def _print(words: str) -> None:
-    typer.echo(logs.as_json_line(logger, logging.INFO, words) or words)
+def _print(words: str, **facts: object) -> None:
+    typer.echo(logs.as_json_line(logger, logging.INFO, words, **facts) or words)
     sys.stdout.flush()
 
 
@@ -220,12 +241,13 @@ _READY = b"ready"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a parent gives a worker: its name, the shared store and port, and where other nodes reach it.
+    """What a parent gives a worker: its name, who the others are, the shared store and port, and where nodes reach it.
 
     `parent_socket` is the descriptor of its end of the socket pair.
     """
 
     node: str
+    workers: Workers
     redis: str
     port: int
     node_host: str
@@ -236,7 +258,10 @@ class WorkerSettings:
     def from_environment(cls) -> WorkerSettings | None:
         """The settings of this process, if it is a worker. Processes that it starts do not inherit them."""
         given = os.environ.pop(_VARIABLE, None)
-        return cls(**json.loads(given)) if given else None
+        if not given:
+            return None
+        facts = json.loads(given)
+        return cls(**facts | {"workers": Workers(**facts["workers"])})
 
     def environment(self) -> Mapping[str, str]:
         """The environment of a worker: that of its parent, and these settings."""

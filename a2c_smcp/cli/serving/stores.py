@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.errors import ConfigError, Unavailable
+from a2c_smcp.http.loopback import is_loopback
 from a2c_smcp.installation import install_command
-from a2c_smcp.server.http_requests import is_loopback
 
 if TYPE_CHECKING:
     from a2c_smcp.server.directory.redis import RedisDirectory

@@ -35,7 +35,7 @@ from a2c_smcp.cli.serving.node import (
 from a2c_smcp.cli.serving.stores import is_on_this_machine, store_at
 from a2c_smcp.loops import on_hangup, stop_on_signals
 from a2c_smcp.server.run import address_of, reserve
-from a2c_smcp.server.settings import Settings
+from a2c_smcp.server.settings import Settings, Workers
 
 __all__ = ["check_worker_urls", "supervise"]
 
@@ -57,8 +57,8 @@ async def supervise(settings: Settings, address: ListenAddress, count: int, iden
             port = holder.getsockname()[1]
             workers = _Workers(_worker_settings(replace(identity, redis=redis), count, port))
             on_hangup(lambda: workers.signal(signal.SIGHUP))
-            place = f"{address.scheme}://{address_of(holder)} with {count} workers, {workers.names}"
-            await workers.run(stop, partial(announce, settings, address, place))
+            place, who = f"{address.scheme}://{address_of(holder)}", f" with {count} workers, {workers.names}"
+            await workers.run(stop, partial(announce, settings, address, place, who))
 
 
 def check_worker_urls(identity: NodeIdentity, count: int) -> None:
@@ -222,6 +222,7 @@ def _worker_settings(identity: NodeIdentity, count: int, port: int) -> list[Work
     return [
         WorkerSettings(
             node=f"{identity.node}-{number + 1}",
+            workers=Workers(identity.node, count),
             redis=identity.redis,
             port=port,
             node_host=parts.hostname or "",

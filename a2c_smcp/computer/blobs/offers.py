@@ -30,7 +30,6 @@ from a2c_smcp.errors import AnswerTooLarge, BlobNotAccessible
 from a2c_smcp.file_io import FileThreads, keep_freed_memory
 from a2c_smcp.loops import in_thread, start_in_thread_async
 from a2c_smcp.protocol.chunks import to_base64, with_blob
-from a2c_smcp.protocol.codec import Written
 
 __all__ = ["Blobs"]
 
@@ -65,6 +64,9 @@ class Blobs:
         self._bytes = 0
         self._threads = FileThreads(limits.reads)
         self._timer: asyncio.TimerHandle | None = None
+
+    on_fetched: Callable[[Caller, int], None] = staticmethod(lambda caller, size: None)
+    """Is called when an agent begins to fetch a content."""
 
     def open(self, state_folder: Path | None) -> None:
         self._spool.open(state_folder)
@@ -107,8 +109,8 @@ class Blobs:
         """How many characters of items `move_large` would move."""
         return movable(items, self._limits.inline, texts=texts)
 
-    async def chunk(self, caller: Caller, data: Mapping[str, Any]) -> Written:
-        """The answer to `client:get_blob`. Raises `BlobNotAccessible`."""
+    async def chunk(self, caller: Caller, data: Mapping[str, Any], *, binary: bool = False) -> dict[str, Any]:
+        """The answer to `client:get_blob`, with the chunk as it is, or in base64. Raises `BlobNotAccessible`."""
         source = self._find(caller, data.get("blob_handle"))
         offset, size = data.get("chunk_offset"), data.get("max_chunk_bytes")
         offset = 0 if offset is None else offset
@@ -118,7 +120,9 @@ class Blobs:
         size = min(size, source.total_size - offset)
         cached = _read_cached(source, offset, size)
         content = await self._threads.run(_read, source, offset, size) if cached is None else cached
-        return _chunk(data, source, offset, content)
+        if offset == 0:
+            self.on_fetched(caller, source.total_size)
+        return with_blob(_about(data, source, offset, len(content)), bytes(content) if binary else to_base64(content))
 
     def forget(self, office: str, agent: str | None = None) -> None:
         """Drop the handles of an agent that has left, or of an office that this computer has left."""
@@ -234,14 +238,14 @@ def _read_cached(source: BlobSource, offset: int, size: int) -> bytearray | None
         return None
 
 
-def _chunk(data: Mapping[str, Any], source: BlobSource, offset: int, content: bytes | bytearray) -> Written:
-    answer = {
+def _about(data: Mapping[str, Any], source: BlobSource, offset: int, size: int) -> dict[str, Any]:
+    """The answer without the chunk."""
+    return {
         "blob_handle": data["blob_handle"],
         "mime_type": source.mime_type,
         "total_size": source.total_size,
         "sha256": source.sha256,
         "chunk_offset": offset,
-        "eof": offset + len(content) == source.total_size,
+        "eof": offset + size == source.total_size,
         "req_id": data["req_id"],
     }
-    return with_blob(answer, to_base64(content))

@@ -13,7 +13,8 @@ An upload outlives a lost connection. The agent may not know then which chunk ca
 - It sends the last chunk again: the answer is kept for a while, and is the same.
 
 `in_flight`, in the answer to the first chunk, is how many chunks may be sent before the answer to an earlier one. Other
-makes ignore it, and send one at a time.
+makes ignore it, and send one at a time. With `binary`, later chunks may be attachments: a third smaller than base64,
+and nothing has to read them on the way.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ class Uploads:
     """The uploads of a Computer. Without a `landing` folder, and while `are_refused`, none begins."""
 
     are_refused = False
+    on_landed: Callable[[Caller, int, str], None] = staticmethod(lambda caller, size, digest: None)
+    """Is called with each file that an agent has sent."""
 
     def __init__(self, landing: Path | None, limits: BlobLimits) -> None:
         self._landing = LandingFolder(landing) if landing else None
@@ -120,11 +123,12 @@ class Uploads:
         await self.open()
         self._threads.close()
 
-    async def put(self, caller: Caller, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to `client:put_blob`. Raises `BlobWriteFailed`."""
+    async def put(self, caller: Caller, data: Mapping[str, Any], *, binary: bool = False) -> dict[str, Any]:
+        """The answer to `client:put_blob`. With `binary`, attachments can be received. Raises `BlobWriteFailed`."""
         answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._tasks.spawn(self._answer(caller, data, answered))
-        return {**await answered, "req_id": data["req_id"]}
+        answer = {**await answered, "req_id": data["req_id"]}
+        return answer | {"binary": True} if binary and "in_flight" in answer else answer
 
     def forget(self, office: str, agent: str | None = None) -> None:
         """Give up the uploads of an agent that has left, or of an office that this computer has left."""
@@ -239,6 +243,7 @@ class Uploads:
         self._landed[upload.id] = upload
         while len(self._landed) > _MOST_LANDED:
             self._end(next(iter(self._landed.values())))
+        self.on_landed(upload.caller, upload.total_size, upload.sha256)
         return {"landing_path": str(path), "total_size": upload.total_size, "sha256": upload.sha256}
 
     # The end of uploads
@@ -283,6 +288,8 @@ def _unknown() -> BlobWriteFailed:
 
 def _content(upload: _Upload, blob: object) -> bytes:
     try:
+        if isinstance(blob, bytes):
+            return blob
         if isinstance(blob, str):
             return from_base64(blob)
     except BadRequest:

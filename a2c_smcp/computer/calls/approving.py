@@ -7,8 +7,8 @@ MCP servers of 2026-07-28 that ask something end a call with a result, and the a
 state (`questions: "result"`). Such a request goes on with a call that was approved: the same tool with the same
 arguments and the state that this call has returned. It is let through once (`_ApprovedRounds`).
 
-Whoever is asked about a tool whose definition has changed is shown the difference (`pins.py`). The owner's yes pins the
-new definition; one at the MCP client is for this call only. If the definition changes while somebody is asked, nothing
+With a question about a tool whose definition has changed, the difference is shown (`pins.py`). The owner's yes pins the
+new definition; one at the MCP client is for this call only. If the definition changes meanwhile, nothing
 runs. The agent gets the difference with the refusal, and in the `_meta` of the result.
 """
 
@@ -17,12 +17,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller
+from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, DecisionFor
 from a2c_smcp.computer.calls.in_flight import digest_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
+from a2c_smcp.computer.observation import ApprovalAnswered, ApprovalAsked, ComputerObservation
 from a2c_smcp.computer.pins import PinnedTools
 from a2c_smcp.computer.policy.decision import Verdict
 from a2c_smcp.computer.questions.client_approval import ClientApprovals, can_be_asked
@@ -30,6 +32,7 @@ from a2c_smcp.computer.tools.catalogue import Catalogue
 from a2c_smcp.computer.tools.definitions import CHANGED, ToolChange
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ApprovalRefused, ToolNotFound
+from a2c_smcp.telemetry import conventions, tracing
 
 __all__ = ["Approved", "CallApproval"]
 
@@ -55,16 +58,31 @@ class Approved(NamedTuple):
 class CallApproval:
     """Decides whether a call may run, after asking if need be."""
 
-    def __init__(self, approvals: Approvals, clients: ClientApprovals, catalogue: Catalogue, pins: PinnedTools) -> None:
+    def __init__(
+        self,
+        approvals: Approvals,
+        clients: ClientApprovals,
+        catalogue: Catalogue,
+        pins: PinnedTools,
+        observation: ComputerObservation,
+    ) -> None:
+        self._observation = observation
         self._approvals = approvals
         self._clients = clients
         self._catalogue = catalogue
         self._pins = pins
         self._rounds = _ApprovedRounds()
 
-    def allows(self, call: IncomingCall, route: ToolRoute, verdict: Verdict | None = None) -> bool:
+    def allows(
+        self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any], verdict: Verdict | None = None
+    ) -> bool:
         """Whether a call may run without asking. An answer to a question for approval is always looked at."""
-        return self._approvals.allows(call.caller, route, verdict) and not self._clients.is_state(call)
+        if not self._approvals.allows(call.caller, route, verdict) or self._clients.is_state(call):
+            return False
+        if (verdict.then == "ask") if verdict else not route.meta.auto_apply:
+            request = _request(call, route, shown, verdict, asyncio.get_running_loop().time())
+            self._observation.report(ApprovalAnswered(request, call.req_id, "yes", "grant", waits=False))
+        return True
 
     async def approve(
         self,
@@ -75,13 +93,16 @@ class CallApproval:
         verdict: Verdict | None = None,
     ) -> Approved:
         """Ask for approval. `shown` are the arguments, masked. Raises `SMCPError`, or `TimeoutError`."""
+        request = _request(call, route, shown, verdict, deadline)
         if self._clients.is_state(call):
-            return Approved(self._clients.answered(call, _tool(route)), change=route.change)
+            with self._answering(call, request, "client", waits=False) as given:
+                approved = self._clients.answered(call, _tool(route), given.append)
+            return Approved(approved, change=route.change)
         if self._rounds.take(call, route):
             return Approved(call)
-        request = _request(call, route, shown, verdict)
         try:
-            return await self._ask(call, route, request, deadline, verdict)
+            with tracing.span(conventions.approval, None, route.server, route.tool):
+                return await self._ask(call, route, request, deadline, verdict)
         except ApprovalRefused as refusal:
             raise _with_change(refusal, route.change) from None
 
@@ -91,27 +112,55 @@ class CallApproval:
         if not (self._approvals.are_by_client and can_be_asked(call)):
             return await self._ask_owner(call, route, request, deadline, verdict)
         if call.options and call.options.questions == "result":
-            return Approved(call, self._clients.put(call, request, _tool(route), deadline))
-        async with asyncio.timeout_at(deadline):
-            await self._clients.require(call, request)
+            question = self._clients.put(call, request, _tool(route), deadline)
+            self._observation.report(ApprovalAsked(request, call.req_id, "client", waits=False))
+            return Approved(call, question)
+        self._observation.report(ApprovalAsked(request, call.req_id, "client"))
+        with self._answering(call, request, "client") as given:
+            async with asyncio.timeout_at(deadline):
+                await self._clients.require(call, request, given.append)
         self._require_same(call, route)
         return Approved(call, change=route.change)
 
     async def _ask_owner(
         self, call: IncomingCall, route: ToolRoute, request: ApprovalRequest, deadline: float, verdict: Verdict | None
     ) -> Approved:
-        """Ask the owner. A yes pins a changed definition, unless he calls himself, and was not asked."""
+        """Ask the owner. A yes pins a changed definition, unless they call it themselves, and were not asked."""
         if route.asks_again:
             self._approvals.withdraw(route.server, route.tool)  # of this office, too, if it was joined meanwhile
-        async with asyncio.timeout_at(deadline):
-            await self._approvals.require(request, route, verdict)
+        by, is_asked = self._decider(route)
+        if is_asked:
+            self._observation.report(ApprovalAsked(request, call.req_id, "owner"))
+        with self._answering(call, request, by, waits=is_asked) as given:
+            async with asyncio.timeout_at(deadline):
+                await self._approvals.require(request, route, verdict, given.append)
         self._require_same(call, route)
         if route.change and call.caller.agent:
             self._pins.accept(route.server, route.tool, route.digest)
         return Approved(call, change=route.change)
 
+    def _decider(self, route: ToolRoute) -> tuple[str, bool]:
+        """Who decides in the owner's name, and whether a person is asked."""
+        if not self._approvals.can_ask(route):
+            return "nobody", False
+        return ("configuration", False) if self._approvals.approves_all else ("owner", True)
+
+    @contextmanager
+    def _answering(
+        self, call: IncomingCall, request: ApprovalRequest, by: str, *, waits: bool = True
+    ) -> Iterator[list[DecisionFor]]:
+        """Encloses the wait for an answer, which is put into the list. How it ended is reported."""
+        given: list[DecisionFor] = []
+        try:
+            yield given
+        finally:
+            decision = given[0].decision if given else "none"
+            word = decision if isinstance(decision, str) else "yes" if decision else "no"
+            who = (given[0].by if given else "") or by
+            self._observation.report(ApprovalAnswered(request, call.req_id, word, who, waits))
+
     def _require_same(self, call: IncomingCall, route: ToolRoute) -> None:
-        """Raise if the tool is no longer the one that somebody was asked about."""
+        """Raise if the tool is no longer the one that was approved."""
         now = self._catalogue.resolve(call.name)
         if (now.server, now.tool) != (route.server, route.tool):
             raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
@@ -144,10 +193,13 @@ class CallApproval:
         self._rounds.drop(lambda caller: True)
 
 
-def _request(call: IncomingCall, route: ToolRoute, shown: dict[str, Any], verdict: Verdict | None) -> ApprovalRequest:
+def _request(
+    call: IncomingCall, route: ToolRoute, shown: dict[str, Any], verdict: Verdict | None, deadline: float
+) -> ApprovalRequest:
     rule, every_time = (verdict.rule, verdict.every_time) if verdict and verdict.is_by_rule else ("", False)
     changed = route.change.diff if route.change else ""
-    return ApprovalRequest(call.caller, call.name, route.server, route.tool, shown, changed, rule, every_time)
+    until = time.time() + deadline - asyncio.get_running_loop().time()
+    return ApprovalRequest(call.caller, call.name, route.server, route.tool, shown, changed, rule, every_time, until)
 
 
 class _ApprovedRounds:
@@ -178,7 +230,7 @@ def _round(call: IncomingCall, route: ToolRoute, state: object) -> tuple[Caller,
 
 
 def _tool(route: ToolRoute) -> tuple[str, str, str]:
-    """The tool that somebody is asked about, with the digest of its definition."""
+    """The tool that is to be approved, with the digest of its definition."""
     return route.server, route.tool, route.digest
 
 

@@ -37,7 +37,12 @@ class ResultDelivery:
         self._max_message = max_message
 
     def fitting(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """The answer, or, if it is too large to be sent, one that says so."""
+        """The answer, or, if it is too large to be sent, one that says so.
+
+        A chunk that is sent as it is always fits.
+        """
+        if isinstance(answer.get("blob"), bytes):
+            return answer
         written = answer if isinstance(answer, Written) else Written(answer, dumps(answer))
         size = _size(written.text)
         return written if self._fits(size) else failed_call(self._too_large(size))

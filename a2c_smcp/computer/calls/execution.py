@@ -21,14 +21,16 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls.approving import CallApproval
 from a2c_smcp.computer.calls.delivery import ResultDelivery
-from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Outcome
+from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Outcome, Work, result_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.calls.journal import Key
 from a2c_smcp.computer.calls.live import CallTool, LiveCalls, is_input_required
-from a2c_smcp.computer.calls.reports import CallStatistics, OnProgress, ProgressListeners
+from a2c_smcp.computer.calls.reports import CallStatistics, OnProgress, ProgressListeners, traced
 from a2c_smcp.computer.hosting import Hosting
+from a2c_smcp.computer.observation import CancelHeard, ComputerObservation, ToolCallBegun
 from a2c_smcp.computer.policy.gate import AdmittedCall, PolicyGate
 from a2c_smcp.computer.questions.answering import Answering
 from a2c_smcp.computer.scanners.scanners import Scanners
@@ -44,6 +46,7 @@ from a2c_smcp.errors import BadRequest, CallTimeout, ScannerRefused, SMCPError, 
 from a2c_smcp.mcp_host.failures import AuthRequired
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.protocol.results import failed_call
+from a2c_smcp.telemetry import conventions, tracing
 
 __all__ = ["Execution"]
 
@@ -65,8 +68,10 @@ class Execution:
         mask: Mask,
         delivery: ResultDelivery,
         scanners: Scanners,
-        gate: PolicyGate | None = None,
+        gate: PolicyGate | None,
+        observation: ComputerObservation,
     ) -> None:
+        self._observation = observation
         self.calls = CallsInFlight()
         self.history: deque[AttributedCall] = deque(maxlen=_HISTORY)
         self.statistics = CallStatistics()
@@ -77,9 +82,9 @@ class Execution:
         self._delivery = delivery
         self._scanners = scanners
         self._gate = gate
-        self._listeners = ProgressListeners()
+        self.listeners = ProgressListeners()
         self._answering = answering
-        self.live = LiveCalls(answering, self._listeners, mask)
+        self.live = LiveCalls(answering, self.listeners, mask)
         self._tells = tells
         self._told: set[Key] = set()
 
@@ -88,13 +93,14 @@ class Execution:
         try:
             if on_progress is None:
                 return await self._once(call)
-            async with self._listeners.listening(call.key, on_progress):
+            async with self.listeners.listening(call.key, on_progress):
                 return await self._once(call)
         except SMCPError as error:
             return self.failed(call, error)
 
-    def cancel(self, agent: str, req_id: str) -> None:
+    def cancel(self, agent: str, req_id: str, office: str = "") -> None:
         """End a call of this agent, also if it comes after its cancel."""
+        self._observation.report(CancelHeard(Caller(office, agent), req_id))
         self.calls.cancel(agent, req_id)
         self.live.parked.cancel(agent, req_id)
         self._approval.cancel(agent, req_id)
@@ -122,7 +128,7 @@ class Execution:
         Raises `SMCPError` if the call cannot begin; `then` is not called in that case.
         """
         if call.options is None or not call.options.progress or call.key in self._told:
-            self.calls.start(call.caller, call.req_id, call.what, partial(self._execute, call), then)
+            self._start(call, then)
         else:
             self._start_telling(call, then)
 
@@ -130,11 +136,11 @@ class Execution:
         """As `start`, and tell the agent the progress until the call ends."""
         telling = ProgressTells(self._tells, call.caller, call.req_id)
         self._told.add(call.key)
-        self._listeners.add(call.key, telling)
+        self.listeners.add(call.key, telling)
 
         def stop() -> None:
             self._told.discard(call.key)
-            self._listeners.remove(call.key, telling)
+            self.listeners.remove(call.key, telling)
             telling.end()  # the last report leaves before the answer
 
         def stop_and_answer(outcome: Outcome) -> None:
@@ -142,7 +148,7 @@ class Execution:
             then(outcome)
 
         try:
-            self.calls.start(call.caller, call.req_id, call.what, partial(self._execute, call), stop_and_answer)
+            self._start(call, stop_and_answer)
         except SMCPError:
             stop()
             raise
@@ -160,7 +166,30 @@ class Execution:
             return None
 
     async def _once(self, call: IncomingCall) -> dict[str, Any]:
-        return await self.calls.run(call.caller, call.req_id, call.what, partial(self._execute, call))
+        return await result_of(partial(self._start, call))
+
+    def _start(self, call: IncomingCall, then: Callable[[Outcome], None]) -> None:
+        """Run a call unless it is a duplicate. Its end is reported before `then` is called."""
+        work = partial(traced, call, partial(self._execute, call))
+        if not self._observation.is_watched:
+            self.calls.start(call.caller, call.req_id, call.what, work, then)
+            return
+        report = partial(self._report_end, call, time.monotonic())
+        try:
+            self.calls.start(call.caller, call.req_id, call.what, partial(self._observed, call, work), then, report)
+        except SMCPError as error:
+            report(error)
+            raise
+
+    async def _observed(self, call: IncomingCall, work: Work, begin: Begin) -> dict[str, Any]:
+        self._observation.report_often(ToolCallBegun(call))
+        return await work(begin)
+
+    def _report_end(self, call: IncomingCall, began: float, outcome: Outcome) -> None:
+        route = None
+        with suppress(SMCPError):
+            route = self._catalogue.resolve(call.name)
+        self._observation.call_ended(call, began, route, outcome)
 
     async def _execute(self, call: IncomingCall, begin: Begin) -> dict[str, Any]:
         deadline = asyncio.get_running_loop().time() + call.timeout
@@ -188,7 +217,7 @@ class Execution:
     ) -> dict[str, Any]:
         """The result of a call, after approval if it needs that. `shown` are its arguments, masked."""
         approved, verdict = None, admission.verdict if admission else None
-        if not self._approval.allows(call, route, verdict) and not self.live.goes_on(call):
+        if not self._approval.allows(call, route, shown, verdict) and not self.live.goes_on(call):
             approved = await self._approval.approve(call, route, shown, deadline, verdict)
             if approved.question is not None:
                 record["error"] = _ASKED
@@ -276,12 +305,15 @@ class Execution:
     async def _resolve(self, call: IncomingCall, deadline: float) -> ToolRoute:
         with suppress(ToolNotFound):
             return self._catalogue.resolve(call.name)
+        began = time.monotonic()
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._catalogue.await_tool(call.name)
         except TimeoutError:
             starting = ", ".join(map(repr, self._host().starting))
             raise CallTimeout(f"{call.name!r} may be a tool of {starting}, still starting") from None
+        finally:
+            tracing.record_wait(conventions.queue, began, "start")
 
     async def _run(
         self, call: IncomingCall, route: ToolRoute, deadline: float, begin: Begin, admission: AdmittedCall | None
@@ -289,7 +321,7 @@ class Execution:
         host = self._host()
 
         def report(progress: float, total: float | None, message: str | None) -> None:
-            self._listeners.report(call.key, progress, total, message, lambda text: self._mask.text(text, route.server))
+            self.listeners.report(call.key, progress, total, message, lambda text: self._mask.text(text, route.server))
 
         is_function = route.server == FUNCTIONS and FUNCTIONS not in host.configs
         send: CallTool = self._catalogue.functions.call_tool if is_function else host.manager.call_tool
@@ -297,7 +329,7 @@ class Execution:
             send = admission.counting(send)
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
         on_input = self._answering.of_call(call, route.server)
-        on_progress = report if not is_function or self._listeners.has(call.key) else None
+        on_progress = report if not is_function or self.listeners.has(call.key) else None
         request = ToolRequest(route.tool, call.arguments, left, on_progress=on_progress, begin=begin, on_input=on_input)
         if call.options is None:
             return await send(route.server, request)
@@ -332,7 +364,8 @@ class Execution:
         )
         self.history.append(record)
         try:
-            yield record
+            with self.listeners.watched(call.key, record):
+                yield record
         except TimeoutError:
             record["error"] = f"no answer within {call.timeout:g} s"
             raise CallTimeout(f"{call.name!r} did not finish within {call.timeout:g} s") from None

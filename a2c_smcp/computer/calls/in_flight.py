@@ -41,7 +41,7 @@ from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Un
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.codec import Written
 
-__all__ = ["Begin", "CallsInFlight", "Outcome", "Retention", "digest_of"]
+__all__ = ["Begin", "CallsInFlight", "Outcome", "Retention", "Work", "digest_of", "result_of", "size_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -119,16 +119,14 @@ class CallsInFlight:
 
     async def run(self, caller: Caller, req_id: str, what: Any, work: Work) -> Result:
         """The result of `work`. A caller that gives up does not end the call: others may wait for it."""
-        ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.start(caller, req_id, what, work, lambda outcome: None if ended.done() else ended.set_result(outcome))
-        outcome = await ended
-        if isinstance(outcome, SMCPError):
-            raise outcome.with_traceback(None)
-        return outcome
+        return await result_of(lambda then: self.start(caller, req_id, what, work, then))
 
-    def start(self, caller: Caller, req_id: str, what: Any, work: Work, then: OnOutcome) -> None:
+    def start(
+        self, caller: Caller, req_id: str, what: Any, work: Work, then: OnOutcome, ended: OnOutcome | None = None
+    ) -> None:
         """Do `work`, unless that was done before for this `req_id`, and call `then` with its outcome.
 
+        If it is done now, `ended` is called with its outcome before `then`, and before duplicates are answered.
         `what` is called, with which arguments: it must be the same for duplicates. Raises `SMCPError` if the call is
         refused before it begins.
         """
@@ -142,9 +140,9 @@ class CallsInFlight:
             _require_same(running.digest == digest)
             running.then(then)
         else:
-            self._begin(key, digest, work, then)
+            self._begin(key, digest, work, then, ended)
 
-    def _begin(self, key: Key, digest: bytes, work: Work, then: OnOutcome) -> None:
+    def _begin(self, key: Key, digest: bytes, work: Work, then: OnOutcome, ended: OnOutcome | None) -> None:
         office, agent, req_id = key
         journal = self._journals.get(office, self._journal)
         if begun := journal.find(key):
@@ -154,6 +152,8 @@ class CallsInFlight:
             raise CallCancelled(outcome="not_run")
         running = self._running[key] = _Running(digest, journal)
         running.task = asyncio.create_task(work(lambda: running.begin(key)))
+        if ended:
+            running.then(ended)
         running.then(then)  # before `_ended`: the caller does not wait for the journal
         running.task.add_done_callback(lambda _: self._ended(key, running))
 
@@ -210,6 +210,16 @@ class CallsInFlight:
         self._kept_bytes -= self._kept.pop(key).size
 
 
+async def result_of(start: Callable[[OnOutcome], None]) -> Result:
+    """Start a call, and wait for its result. Raises the `SMCPError` with which it ends."""
+    ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    start(lambda outcome: None if ended.done() else ended.set_result(outcome))
+    outcome = await ended
+    if isinstance(outcome, SMCPError):
+        raise outcome.with_traceback(None)
+    return outcome
+
+
 def digest_of(what: Any) -> bytes:
     """A digest tells calls apart; the arguments themselves may be large, and secret."""
     try:
@@ -222,6 +232,14 @@ def digest_of(what: Any) -> bytes:
 def _size(outcome: Outcome) -> int:
     """About how much memory it takes. A `Written` answer is in memory twice: as a value and as text."""
     return 2 * sys.getsizeof(outcome.text) if isinstance(outcome, Written) else len(json.dumps(outcome, default=str))
+
+
+def size_of(value: Any) -> int:
+    """The bytes that a value takes as JSON."""
+    try:
+        return len(orjson.dumps(value))
+    except TypeError:
+        return len(json.dumps(value, default=repr))
 
 
 def _outcome(running: _Running) -> Outcome:

@@ -3,8 +3,8 @@
 A call without options never comes here. Prompts and resources have those options that are about questions.
 `questions: true` and the owner's answers need only a function that answers (`Answering`). `questions: "result"` returns
 an `InputRequiredResult`: the server's own, or one that stands for the questions of an older server (`ParkedRuns`). A
-question that only the owner may see is never in such a result: he is asked, and the server is called again with his
-answers, as its protocol wants it. With `extend` the timeout counts from the last sign of life of the server.
+question that only the owner may see is never in such a result: the owner is asked, and the server is called again with
+the answers, as its protocol wants it. With `extend` the timeout counts from the last sign of life of the server.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class LiveCalls:
         if self.goes_on(call):
             return await self._go_on(call, server, deadline, request.begin)
         request = self._with_options(request, options, server)
+        self._answering.answered_by_agent(call, server, options.input_responses or {})
         if options.extend:
             request = replace(request, timeout=call.timeout, cap=float(MAX_TIMEOUT), extend=True)
         if options.questions != "result":
@@ -80,6 +81,7 @@ class LiveCalls:
         if self.goes_on(call):
             return await self._go_on(call, server, deadline, _nothing)
         request = self._with_options(request, options, server)
+        self._answering.answered_by_agent(call, server, options.input_responses or {})
         if options.questions != "result":
             return await read(server, request)
 
@@ -126,10 +128,14 @@ class LiveCalls:
     async def _with_owner(
         self, run: Run, request: R, send: Callable[[str, R], Awaitable[dict[str, Any]]]
     ) -> dict[str, Any]:
-        """The result, after the owner has answered all questions that only he may see."""
+        """The result, after the owner has answered all questions that only the owner may see."""
         for _ in range(_MOST_ROUNDS):
             result = await send(run.server, request)
-            if not is_input_required(result) or not (private := self._private(run, result)):
+            if not is_input_required(result):
+                return result
+            requests = _input_requests(result)
+            if not (private := self._private(run, requests)):
+                self._answering.put_to_agent(run.call, run.server, requests.values())
                 return result
             responses = {name: await self._owners_answer(run, each) for name, each in private.items()}
             request = replace(request, input_responses=responses, request_state=result.get("requestState"))
@@ -137,10 +143,8 @@ class LiveCalls:
                 request = replace(request, begin=_nothing)
         raise Forbidden("the server asks its owner too many questions", outcome="unknown")
 
-    def _private(self, run: Run, result: Mapping[str, Any]) -> dict[str, InputRequest]:
+    def _private(self, run: Run, requests: dict[str, InputRequest]) -> dict[str, InputRequest]:
         """All input requests of a result, if one of them is for the owner alone. Raises `Forbidden`."""
-        asked = result.get("inputRequests")
-        requests = {name: _input_request(each) for name, each in asked.items()} if isinstance(asked, Mapping) else {}
         if all(self._is_for_agent(run, each) for each in requests.values()):
             return {}
         if any(each.method != ELICITATION for each in requests.values()):
@@ -170,6 +174,11 @@ class LiveCalls:
 
 def _nothing() -> None:
     """The call has begun already."""
+
+
+def _input_requests(result: Mapping[str, Any]) -> dict[str, InputRequest]:
+    asked = result.get("inputRequests")
+    return {name: _input_request(each) for name, each in asked.items()} if isinstance(asked, Mapping) else {}
 
 
 def _input_request(request: object) -> InputRequest:

@@ -1,19 +1,31 @@
-"""Reports about tool calls: their progress to listeners, and statistics for the owner."""
+"""Reports about tool calls: their progress to listeners, statistics for the owner, and a span for a trace."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from inspect import isawaitable
 from statistics import median
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from a2c_smcp.computer.calls.in_flight import Begin, Work
+from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.calls.journal import Key
+from a2c_smcp.computer.types import AttributedCall
+from a2c_smcp.telemetry import conventions, tracing
 
-__all__ = ["CallStatistics", "OnProgress", "ProgressListener", "ProgressListeners", "ServerStatistics"]
+__all__ = [
+    "CallStatistics",
+    "CallWatch",
+    "OnProgress",
+    "ProgressListener",
+    "ProgressListeners",
+    "ServerStatistics",
+    "traced",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -31,17 +43,43 @@ class ProgressListener(Protocol):
     def report(self, progress: float, total: float | None, message: str | None) -> None: ...
 
 
+class CallWatch(Protocol):
+    """Follows all calls, for the owner. Its methods are called in the event loop, and return at once.
+
+    Everything in a record is masked. A call that ended with `success` false and no error has a result with `isError`.
+    """
+
+    def began(self, call: Key, record: AttributedCall) -> None: ...
+
+    def progressed(self, call: Key, progress: float, total: float | None, message: str | None) -> None: ...
+
+    def ended(self, call: Key) -> None: ...
+
+
 class ProgressListeners:
-    """The listeners to the progress of each call. A slow listener never delays a call."""
+    """The listeners to the progress of each call, and `watch`, which follows all. A slow one never delays a call."""
 
     def __init__(self) -> None:
+        self.watch: CallWatch | None = None
         self._listeners: dict[Key, list[ProgressListener]] = {}
 
     def add(self, call: Key, listener: ProgressListener) -> None:
         self._listeners.setdefault(call, []).append(listener)
 
     def has(self, call: Key) -> bool:
-        return call in self._listeners
+        return call in self._listeners or self.watch is not None
+
+    @contextmanager
+    def watched(self, call: Key, record: AttributedCall) -> Iterator[None]:
+        """Report the beginning and the end of a call to `watch`."""
+        if (watch := self.watch) is None:
+            yield
+            return
+        watch.began(call, record)
+        try:
+            yield
+        finally:
+            watch.ended(call)
 
     def remove(self, call: Key, listener: ProgressListener) -> None:
         self._listeners[call].remove(listener)
@@ -64,10 +102,14 @@ class ProgressListeners:
         self, call: Key, progress: float, total: float | None, message: str | None, mask: Callable[[str], str]
     ) -> None:
         """Report the progress of a call, with its message masked. Without listeners this costs nothing."""
-        if listeners := self._listeners.get(call):
-            masked = mask(message) if message else message
-            for listener in listeners:
-                listener.report(progress, total, masked)
+        listeners = self._listeners.get(call, ())
+        if not listeners and self.watch is None:
+            return
+        masked = mask(message) if message else message
+        for listener in listeners:
+            listener.report(progress, total, masked)
+        if self.watch:
+            self.watch.progressed(call, progress, total, masked)
 
 
 class _Listener:
@@ -123,3 +165,14 @@ class CallStatistics:
     def of(self, server: str) -> ServerStatistics:
         durations = self._durations.get(server)
         return ServerStatistics(self._calls[server], median(durations) if durations else None)
+
+
+async def traced(call: IncomingCall, work: Work, begin: Begin) -> dict[str, Any]:
+    """The result of a call, as one span of the trace that its agent names."""
+    caller, meta = call.caller, call.options.meta if call.options else None
+    names = call.name, caller.office, caller.agent, call.req_id
+    with tracing.span(conventions.computer_call, meta, *names) as span:
+        result = await work(begin)
+        if result.get("isError"):
+            span.fail(conventions.TOOL_ERROR)
+        return result

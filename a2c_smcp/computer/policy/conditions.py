@@ -1,4 +1,4 @@
-"""Traps in the `arguments` of a rule: what JSON Schema ignores, although whoever wrote it meant a condition.
+"""Mistakes in the `arguments` of a rule that JSON Schema silently accepts.
 
 A validator ignores keywords that it does not know, and says that everything fits: a misspelt `propertes` would let all
 arguments through. So unknown keywords are errors here (`unknown_keywords`). Others are warnings (`traps`): JSON Schema

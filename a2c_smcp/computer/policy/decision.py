@@ -10,7 +10,7 @@ The order: `read_only`, then the rules, then `default`, then the configuration. 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from a2c_smcp.computer.policy.rules import ANNOTATIONS, AccessPolicy, CallCondit
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.registry.schemas.check import SchemaTooHeavy, fits_exactly
 
-__all__ = ["Outlook", "Step", "Subject", "Verdict", "annotations_of", "applies", "decide", "outlook_of"]
+__all__ = ["Outlook", "Step", "Subject", "Verdict", "annotations_of", "applies", "candidates", "decide", "outlook_of"]
 
 READ_ONLY, DEFAULT, CONFIGURATION = "read_only", "default", "configuration"
 
@@ -32,7 +32,7 @@ class Subject:
     server: str
     tool: str
     name: str
-    annotations: dict[str, bool]
+    annotations: dict[str, bool] = field(hash=False)
     auto_apply: bool = False
 
     @classmethod
@@ -109,10 +109,20 @@ def applies(conditions: CallConditions, subject: Subject) -> str:
     return ""
 
 
+def candidates(policy: AccessPolicy, subject: Subject) -> tuple[int, ...]:
+    """The rules, by number, that may decide on calls of this subject: all but time and arguments fits.
+
+    Finding them takes longer than deciding, and the result is the same for each call: keep it.
+    """
+    return tuple(index for index, rule in enumerate(policy.rules) if not _mismatch(rule, subject))
+
+
 def _missed(rule: PolicyRule, subject: Subject, now: float) -> str:
     """The condition of a rule that does not hold; empty if only the arguments are left to be looked at."""
-    if rule.is_over(now):
-        return "it was only until a time that is over"
+    return "it was only until a time that is over" if rule.is_over(now) else _mismatch(rule, subject)
+
+
+def _mismatch(rule: PolicyRule, subject: Subject) -> str:
     if missed := applies(rule, subject):
         return missed
     for hint, wanted in (rule.annotations or {}).items():
@@ -121,13 +131,16 @@ def _missed(rule: PolicyRule, subject: Subject, now: float) -> str:
     return ""
 
 
-async def decide(policy: AccessPolicy, subject: Subject, arguments: dict[str, Any]) -> Verdict:
-    """What happens to a call."""
+async def decide(
+    policy: AccessPolicy, subject: Subject, arguments: dict[str, Any], among: Sequence[int] | None = None
+) -> Verdict:
+    """What happens to a call. `among` are its `candidates`; without them all rules are looked at, and explained."""
     if denied := _read_only(policy, subject):
         return denied
     steps: list[Step] = []
     now = time.time()
-    for index, rule in enumerate(policy.rules):
+    for index in range(len(policy.rules)) if among is None else among:
+        rule = policy.rules[index]
         label = policy.rule_label(index)
         missed = _missed(rule, subject, now)
         if not missed and rule.argument_schema is not None:
@@ -144,13 +157,13 @@ async def decide(policy: AccessPolicy, subject: Subject, arguments: dict[str, An
     return _otherwise(policy, subject, tuple(steps))
 
 
-def outlook_of(policy: AccessPolicy, subject: Subject) -> Outlook:
-    """What may happen to a call, before its arguments are known."""
+def outlook_of(policy: AccessPolicy, subject: Subject, among: Sequence[int] | None = None) -> Outlook:
+    """What may happen to a call, before its arguments are known. `among` as of `decide`."""
     if _read_only(policy, subject):
         return Outlook(frozenset(["deny"]))
     may: set[Then] = set()
     every_time = False
-    for rule in _candidates(policy, subject):
+    for rule in _in_force(policy, candidates(policy, subject) if among is None else among):
         may.add(rule.then)
         every_time |= rule.every_time
         if rule.argument_schema is None:
@@ -158,9 +171,9 @@ def outlook_of(policy: AccessPolicy, subject: Subject) -> Outlook:
     return Outlook(frozenset({*may, _otherwise(policy, subject, ()).then}), every_time)
 
 
-def _candidates(policy: AccessPolicy, subject: Subject) -> Iterator[PolicyRule]:
+def _in_force(policy: AccessPolicy, among: Sequence[int]) -> Iterator[PolicyRule]:
     now = time.time()
-    return (rule for rule in policy.rules if not _missed(rule, subject, now))
+    return (rule for index in among if not (rule := policy.rules[index]).is_over(now))
 
 
 def _read_only(policy: AccessPolicy, subject: Subject) -> Verdict | None:

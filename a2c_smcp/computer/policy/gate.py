@@ -1,8 +1,8 @@
-"""The one place that decides on calls: asked before a tool runs, and when an agent is shown its tools.
+"""Applies the owner's policy, before a tool runs and when an agent is shown its tools.
 
 A call passes it twice. As soon as its tool is known, a tool that is denied whatever its arguments are is refused like
 a forbidden one, before anything is said about its arguments. When the arguments are known to be valid, the policy
-decides and the budgets count. After somebody was asked, the policy decides once more: it may have changed meanwhile.
+decides and the budgets count. After an approval, the policy decides once more: it may have changed meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,7 +21,7 @@ import orjson
 from a2c_smcp.computer.approval import OWNER, Caller
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.policy.budgets import Budgets, BudgetState, BudgetUse
-from a2c_smcp.computer.policy.decision import Outlook, Subject, Verdict, decide, outlook_of
+from a2c_smcp.computer.policy.decision import Outlook, Subject, Verdict, candidates, decide, outlook_of
 from a2c_smcp.computer.policy.rules import AccessPolicy, parse_policy, read_policy
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ToolForbidden
@@ -37,6 +38,8 @@ RulesGiven: TypeAlias = AccessPolicy | Mapping[str, Any] | Path
 
 _Send: TypeAlias = Callable[[str, ToolRequest], Awaitable[dict[str, Any]]]
 _LONGEST_TIMER = 86400.0
+_SUBJECTS = 4096  # tools and their callers whose rules are kept
+_HIDDEN = Verdict("deny", "", "it is denied whatever its arguments are")
 
 
 def policy_of_rules(given: RulesGiven) -> AccessPolicy:
@@ -49,13 +52,22 @@ def policy_of_rules(given: RulesGiven) -> AccessPolicy:
 class PolicyGate:
     """The policy that is in force, and its budgets."""
 
-    def __init__(self, policy: AccessPolicy) -> None:
-        self.policy = policy
+    def __init__(
+        self,
+        policy: AccessPolicy,
+        on_decided: Callable[[IncomingCall, ToolRoute, Verdict], None] = lambda call, route, verdict: None,
+    ) -> None:
+        self.on_decided = on_decided
         self._budgets = Budgets(policy)
+        self._use(policy)
+
+    def _use(self, policy: AccessPolicy) -> None:
+        self.policy = policy
+        self._candidates = lru_cache(_SUBJECTS)(partial(candidates, policy))
 
     def replace(self, policy: AccessPolicy) -> None:
         """Decide by this policy from now on, also on calls that wait for approval."""
-        self.policy = policy
+        self._use(policy)
         self._budgets.replace(policy)
 
     @property
@@ -64,13 +76,14 @@ class PolicyGate:
 
     def outlooks(self, caller: Caller, routes: Mapping[TOOL_NAME, ToolRoute]) -> dict[TOOL_NAME, Outlook]:
         """What may happen to calls of each tool."""
-        return {name: outlook_of(self.policy, self._subject(caller, name, route)) for name, route in routes.items()}
+        return {name: self._outlook(self._subject(caller, name, route)) for name, route in routes.items()}
 
     def require_shown(self, call: IncomingCall, route: ToolRoute) -> None:
         """Raise `ToolForbidden` for a tool that this agent is not shown."""
         if call.caller is OWNER:
             return
-        if outlook_of(self.policy, self._subject(call.caller, call.name, route)).is_hidden:
+        if self._outlook(self._subject(call.caller, call.name, route)).is_hidden:
+            self.on_decided(call, route, _HIDDEN)
             logger.info("%s is denied %r of %s by the policy", call.caller.who, route.tool, route.server)
             raise ToolForbidden(repr(call.name), toolId=call.name)
 
@@ -84,7 +97,7 @@ class PolicyGate:
         """
         subject = self._subject(call.caller, call.name, route)
         is_owner = call.caller is OWNER
-        admission = AdmittedCall(self, call, subject)
+        admission = AdmittedCall(self, call, route, subject)
         if not is_owner:
             async with asyncio.timeout_at(deadline):
                 admission.verdict = await admission.decide()
@@ -114,6 +127,13 @@ class PolicyGate:
         schedule()
         return lambda: timer[0].cancel()
 
+    def _outlook(self, subject: Subject) -> Outlook:
+        return outlook_of(self.policy, subject, self._candidates(subject))
+
+    async def verdict(self, subject: Subject, arguments: dict[str, Any]) -> Verdict:
+        """What happens to a call by the policy that is in force now."""
+        return await decide(self.policy, subject, arguments, self._candidates(subject))
+
     def _subject(self, caller: Caller, name: TOOL_NAME, route: ToolRoute) -> Subject:
         return Subject.of(self.policy, caller.agent, caller.office, name, route)
 
@@ -125,14 +145,15 @@ class PolicyGate:
 class AdmittedCall:
     """A call that may go on. `verdict` is `allow` or `ask`; without one the owner calls."""
 
-    def __init__(self, gate: PolicyGate, call: IncomingCall, subject: Subject) -> None:
+    def __init__(self, gate: PolicyGate, call: IncomingCall, route: ToolRoute, subject: Subject) -> None:
         self.verdict: Verdict | None = None
         self.use: BudgetUse | None = None
-        self._gate, self._call, self._subject = gate, call, subject
+        self._gate, self._call, self._route, self._subject = gate, call, route, subject
 
     async def decide(self) -> Verdict:
         """Decide on the call. Raises `ToolForbidden`."""
-        verdict = await decide(self._gate.policy, self._subject, self._call.params)
+        verdict = await self._gate.verdict(self._subject, self._call.params)
+        self._gate.on_decided(self._call, self._route, verdict)
         if verdict.then == "deny":
             call = self._call
             logger.warning("%s is denied %r by %s: %s", call.caller.who, call.name, verdict.rule, verdict.why)

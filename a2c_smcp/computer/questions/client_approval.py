@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from a2c_smcp.computer.approval import ApprovalRequest
+from a2c_smcp.computer.approval import ApprovalRequest, DecisionFor
 from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.secrets import Mask
@@ -43,6 +43,7 @@ __all__ = ["ClientApprovals", "can_be_asked"]
 logger = logging.getLogger(__name__)
 
 Result = dict[str, Any]
+OnAnswer = Callable[[DecisionFor], None]
 
 _PREFIX = "a2c-approval-"
 _KEY = "approval"
@@ -60,7 +61,7 @@ _MOST_OF_AGENT = 32
 
 
 def can_be_asked(call: IncomingCall) -> bool:
-    """Whether a call says that somebody answers forms."""
+    """Whether a call says that its MCP client answers forms."""
     return call.options is not None and bool(call.options.questions) and _takes_forms(call.options)
 
 
@@ -87,8 +88,11 @@ class ClientApprovals:
         self._mask = mask
         self._asked: dict[str, _PutCall] = {}
 
-    async def require(self, call: IncomingCall, request: ApprovalRequest) -> None:
-        """Ask an agent that is told questions. Returns after a yes, otherwise raises `ApprovalRefused`."""
+    async def require(self, call: IncomingCall, request: ApprovalRequest, on_answer: OnAnswer) -> None:
+        """Ask an agent that is told questions. Returns after a yes, otherwise raises `ApprovalRefused`.
+
+        `on_answer` is told what the person has answered.
+        """
         shown = self._elicitation(request)
         question = Question.of_request(
             shown,
@@ -105,7 +109,7 @@ class ClientApprovals:
             answer = await self._opened.ask(call.caller, question, shown)
         except InputRefused as refusal:
             raise ApprovalRefused(f"{call.name!r} needs approval, and {refusal}") from None
-        _require_yes(call, answer.to_mcp())
+        _require_yes(call, answer.to_mcp(), on_answer)
 
     def put(self, call: IncomingCall, request: ApprovalRequest, tool: tuple[str, str, str], deadline: float) -> Result:
         """The question as an `InputRequiredResult`, to be answered until the deadline. Raises `ApprovalRefused`."""
@@ -121,7 +125,7 @@ class ClientApprovals:
         state = call.options.request_state if call.options else None
         return isinstance(state, str) and state.startswith(_PREFIX)
 
-    def answered(self, call: IncomingCall, tool: tuple[str, str, str]) -> IncomingCall:
+    def answered(self, call: IncomingCall, tool: tuple[str, str, str], on_answer: OnAnswer) -> IncomingCall:
         """The call to run after a yes. Raises `QuestionEnded`, `BadRequest` or `ApprovalRefused`."""
         options = call.options
         assert options
@@ -138,7 +142,7 @@ class ClientApprovals:
         if response is None:
             raise BadRequest(f"input_responses: {_KEY} is missing", field="input_responses")
         self._drop(lambda each: each is asked)
-        _require_yes(call, response)
+        _require_yes(call, response, on_answer)
         before = asked.call.options
         assert before
         own = replace(options, input_responses=before.input_responses, request_state=before.request_state)
@@ -199,11 +203,12 @@ def _takes_forms(options: CallOptions) -> bool:
     return isinstance(declared, Mapping) and (not declared or "form" in declared)
 
 
-def _require_yes(call: IncomingCall, response: object) -> None:
+def _require_yes(call: IncomingCall, response: object, on_answer: OnAnswer) -> None:
     """Raises `ApprovalRefused` for everything but MCP's `accept` with a yes."""
     given = response if isinstance(response, Mapping) else {}
     content = given.get("content")
     is_yes = given.get("action") == "accept" and isinstance(content, Mapping) and content.get(_FIELD) == _YES
     logger.info("%s %s %r", call.caller.who, "approves" if is_yes else "does not approve", call.name)
+    on_answer(DecisionFor("yes" if is_yes else "no"))
     if not is_yes:
         raise ApprovalRefused(f"the person at {call.caller.who} did not approve {call.name!r}")

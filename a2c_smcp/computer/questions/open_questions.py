@@ -104,10 +104,10 @@ class OpenQuestions:
         """The answer with defaults filled in, after its secrets were given to the mask. Raises `BadRequest`."""
         self._mask.add(secrets_in_content(question, answer.content), question.server)
         if answer.action != "accept" or question.mode == "url":
-            return Answer(answer.action)
+            return Answer(answer.action, by=answer.by)
         content = complete(question.schema, answer.content or {})
         await check_content(question.schema, content)
-        return Answer("accept", content)
+        return Answer("accept", content, by=answer.by)
 
     def of(self, caller: Caller) -> list[dict[str, Any]]:
         """The open questions of an agent, as it is told them, oldest first."""

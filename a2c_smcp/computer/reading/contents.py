@@ -34,7 +34,7 @@ class ReadContents:
         self._max_message = max_message
 
     async def resource(self, caller: Caller, server: str, raw: dict[str, Any], *, texts: bool) -> dict[str, Any]:
-        """MCP's `ReadResourceResult`. Raises `ServerFailure` if it is none, or `AnswerTooLarge`."""
+        """MCP's `ReadResourceResult`. Raises `ServerFailure` if it is not valid, or `AnswerTooLarge`."""
         contents = _objects(raw, "contents")
         answer = await self._masked({**raw, "contents": contents}, contents, server, texts=texts)
         contents = await self._blobs.move_large(caller, answer["contents"])
@@ -54,7 +54,7 @@ class ReadContents:
         return answer | {"messages": _with_contents(messages, items)}
 
     async def completion(self, server: str, raw: dict[str, Any]) -> dict[str, Any]:
-        """MCP's `CompleteResult`, with as many values as MCP allows. Raises `ServerFailure` if it is none."""
+        """MCP's `CompleteResult`, with as many values as MCP allows. Raises `ServerFailure` if it is not valid."""
         completion = raw.get("completion")
         values = completion.get("values") if isinstance(completion, dict) else None
         if not isinstance(completion, dict) or not isinstance(values, list):

@@ -71,20 +71,21 @@ class ReadLists:
         ttl = min((page.more.get("ttlMs", 0) for page in pages.values()), default=0)
         return _answer(PROMPTS, entries, {"ttlMs": ttl} if ttl else {}, cursor_of_all(left))
 
-    async def has_prompt(self, asked: ReadAsked, name: str) -> bool:
-        """Whether the server lists this prompt. True if that cannot be found out."""
+    async def prompt(self, asked: ReadAsked, name: str) -> Mapping[str, Any] | None:
+        """What the server lists of this prompt: nothing if that cannot be found out, `None` if it lists no such one."""
         place = Place()
         try:
             for _ in range(_MOST_PAGES):
                 page = await self._page(PROMPTS, asked, asked.server, place)
-                if any(entry["name"] == name for entry in page.entries):
-                    return True
+                for entry in page.entries:
+                    if entry["name"] == name:
+                        return entry
                 if page.following is None:
-                    return False
+                    return None
                 place = page.following
         except SMCPError:
-            return True
-        return True
+            return {}
+        return {}
 
     def original(self, server: str, uri: str) -> str:
         """The URI that an agent was shown as this one."""

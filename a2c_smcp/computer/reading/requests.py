@@ -132,12 +132,24 @@ class ReadAnswers:
         try:
             raw = await self._reads.ask(asked, "prompts/get", params, f"prompt {name}")
         except (RequestRefused, BadRequest) as refusal:
-            if "mcp_code" in refusal.details and not await self._lists.has_prompt(asked, name):
-                raise PromptNotFound(repr(name), **{**refusal.details, "mcp_server": asked.called}) from None
+            if "mcp_code" in refusal.details:
+                raise await self._explained(asked, name, refusal) from None
             raise
         if is_input_required(raw):
             return await self._mask.answer(raw, READ, asked.server)
         return await self._contents.prompt(asked.caller, asked.server, raw, texts=asked.data.get("blobs") is True)
+
+    async def _explained(self, asked: ReadAsked, name: str, refusal: SMCPError) -> SMCPError:
+        """Why a prompt was refused. Many MCP servers only say that something is wrong."""
+        prompt = await self._lists.prompt(asked, name)
+        if prompt is None:
+            return PromptNotFound(repr(name), **{**refusal.details, "mcp_server": asked.called})
+        given = asked.data.get("arguments") or {}
+        needed = [each["name"] for each in prompt.get("arguments") or () if each.get("required") is True]
+        if missing := [each for each in needed if each not in given]:
+            about = f"arguments: the prompt {name!r} needs {', '.join(missing)}"
+            return BadRequest(about, **{**refusal.details, "field": "arguments"})
+        return refusal
 
     async def _complete(self, asked: ReadAsked) -> Result:
         params: Result = {"ref": self._ref(asked), "argument": _argument(asked.data["argument"])}

@@ -1,33 +1,38 @@
 """Answers agents for a computer that has a device: opens sealed requests, refuses plain ones, signs answers.
 
 A sealed request is opened, its agent is checked, and then it is an ordinary request: it takes the same way as a plain
-one, and its answer, masked and within the limits as any other, is signed and sealed at the end. It runs in a task of
-its own, which outlives the connection that it came by, and is run once (`remembered.py`).
+one, and its answer, masked and within the limits as any other, is signed and sealed at the end. It outlives the
+connection that it came by, and is run once (`remembered.py`).
+
+Answers come by callback, as those to plain tool calls do: each task between the arrival of a call and its tool would
+cost the call more than most of the cryptography. Only what takes long has a task: requests beside tool calls, and the
+signing and opening of large ones in a thread. These tasks belong to the guard.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.sealed.device import ComputerDevice
 from a2c_smcp.computer.sealed.remembered import Remembered, RequestKey, SealedRequests
-from a2c_smcp.computer.sealed.replies import OpenedData, ReplySeal
+from a2c_smcp.computer.sealed.replies import OpenedData, ReplySeal, written
 from a2c_smcp.computer.secrets import ANSWER, Mask
+from a2c_smcp.connection import Later
 from a2c_smcp.device_events import GET_DEVICE_EVENT, SEALED_EVENT
 from a2c_smcp.devices import signing
 from a2c_smcp.devices.identity import Voucher, fingerprint
 from a2c_smcp.devices.known import KnownPeer
-from a2c_smcp.devices.sealing import OpenedRequest, SealingKey, open_request
+from a2c_smcp.devices.sealing import OpenedRequest, open_request
 from a2c_smcp.devices.statement import vouchers_from_wire
 from a2c_smcp.devices.transcript import CallAddress, decoded
 from a2c_smcp.errors import BadRequest, ResultGone, SMCPError
-from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import codec
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.results import computer_error_ack
@@ -36,6 +41,9 @@ from a2c_smcp.smcp import TOOL_CALL_EVENT
 __all__ = ["GuardedAnswers"]
 
 logger = logging.getLogger(__name__)
+
+Then: TypeAlias = Callable[[Any], None]
+"""Is called with an answer."""
 
 _SEALED, _GET_DEVICE = lookup(SEALED_EVENT), lookup(GET_DEVICE_EVENT)
 _NOT_SEALED = frozenset((SEALED_EVENT, GET_DEVICE_EVENT))
@@ -54,7 +62,10 @@ class _Content(NamedTuple):
 
 
 class GuardedAnswers:
-    """Stands before the answers of one computer in one office. `origin` is that of its Server."""
+    """Stands before the answers of one computer in one office. `origin` is that of its Server.
+
+    `answer` begins an ordinary answer: to a plain request, or to one that was opened.
+    """
 
     def __init__(
         self,
@@ -62,15 +73,17 @@ class GuardedAnswers:
         name: str,
         office: str,
         origin: str,
-        answer: Callable[[str, dict[str, Any]], Awaitable[Any]],
+        answer: Callable[[str, dict[str, Any]], Later | Awaitable[Any]],
+        on_refused: Callable[[str, dict[str, Any], SMCPError], None],
         mask: Mask,
     ) -> None:
+        self._on_refused = on_refused
         self._device = device
         self._name, self._office, self._origin = name, office, origin
         self._answer = answer
         self._mask = mask
         self._requests = SealedRequests()
-        self._tasks: set[asyncio.Task[dict[str, Any]]] = set()
+        self._tasks = OwnedTasks()
         device.on_key_dropped.append(self._requests.forget_key)
 
     def room(self, largest: int) -> int:
@@ -78,7 +91,7 @@ class GuardedAnswers:
         return (largest * 3 // 4 if self._device.e2e != "off" else largest) - _HEAD_ROOM
 
     async def close(self) -> None:
-        await cancel_and_wait(*self._tasks)
+        await self._tasks.close()
 
     def caller(self, caller: Caller, data: Mapping[str, Any]) -> Caller:
         """The caller, with its device if the request was sealed."""
@@ -88,20 +101,32 @@ class GuardedAnswers:
         """Drop the answers that are kept. What was answered stays known."""
         self._requests.forget_answers()
 
-    async def answer(self, name: str, data: dict[str, Any]) -> Any:
+    def answer(self, name: str, data: dict[str, Any]) -> Later:
         """The answer to a request as it is sent. Errors become answers, too."""
+        return Later(partial(self._begin, name, data))
+
+    def _begin(self, name: str, data: dict[str, Any], then: Then) -> None:
         try:
             if name == GET_DEVICE_EVENT:
-                return self._statement(codec.decode(_GET_DEVICE, data))
-            if name == SEALED_EVENT and self._device.e2e != "off":
-                return await self._unsealed(codec.decode(_SEALED, data))
-            self._device.admit_plain(self._agent(_agent_in(data)))
-        except SMCPError as error:
+                then(self._statement(codec.decode(_GET_DEVICE, data)))
+            elif name == SEALED_EVENT and self._device.e2e != "off":
+                self._begin_sealed(codec.decode(_SEALED, data), then)
+            else:
+                self._device.admit_plain(self._agent(_agent_in(data)))
+                self._run(name, data, then)
+        except Exception as error:
+            then(self._refused(name, data, error))
+
+    def _refused(self, name: str, data: dict[str, Any], error: Exception) -> Any:
+        if isinstance(error, SMCPError):
+            self._on_refused(name, data, error)
+        return self._failed(name, error)
+
+    def _failed(self, name: str, error: Exception) -> Any:
+        if isinstance(error, SMCPError):
             return self._mask.data(computer_error_ack(_row(name), error), ANSWER)
-        except Exception:
-            logger.exception("%s failed", name)
-            return computer_error_ack(_row(name), SMCPError())
-        return await self._signed(name, data, await self._answer(name, data))
+        logger.error("%s failed", name, exc_info=error)
+        return computer_error_ack(_row(name), SMCPError())
 
     def _agent(self, name: str) -> KnownPeer:
         return KnownPeer(self._origin, self._office, "agent", name)
@@ -112,69 +137,112 @@ class GuardedAnswers:
 
     # Sealed requests
 
-    async def _unsealed(self, data: dict[str, Any]) -> dict[str, Any]:
+    def _begin_sealed(self, data: dict[str, Any], then: Then) -> None:
         if data["office_id"] != self._office or data["computer"] != self._name:
             raise BadRequest("this request is for another computer or office", field="computer")
         address = CallAddress(self._office, data["agent"], self._name, data["req_id"])
-        key = self._device.key(data["kid"])
+        key, sealed = self._device.key(data["kid"]), data["sealed"]
         if key is None:
-            raise self._device.unknown_key(data["sealed"], *address[:3])
-        opened = await self._opened(key, address, data["sealed"])
-        content = _content(opened.body)
-        self._device.admit_sealed(self._agent(data["agent"]), opened.agent, content.was)
-        remembered_by = RequestKey(fingerprint(opened.agent), address.req_id)
-        digest = hashlib.sha256(opened.body).digest()
-        request = self._requests.find(remembered_by, digest)
-        if request is None:
-            request = Remembered(digest, key.kid, ReplySeal(content.reply, address))
-            self._requests.begin(remembered_by, request)
-        elif request.answer is not None:
-            return request.seal.answer(request.answer)
-        elif request.is_over and content.event != TOOL_CALL_EVENT:
-            raise ResultGone(repr(address.req_id), outcome="done")
-        task = request.task
-        if task is None:
-            inner = self._inner(content, data, remembered_by.device, request.seal)
-            task = request.task = asyncio.create_task(self._run(remembered_by, content.event, inner))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return request.seal.answer(await asyncio.shield(task))
-
-    async def _opened(self, key: SealingKey, address: CallAddress, sealed: str) -> OpenedRequest:
-        public = self._device.identity.public
+            raise self._device.unknown_key(sealed, *address[:3])
+        work = (key, address, self._device.identity.public, sealed)
         if len(sealed) <= signing.LARGE:
-            return open_request(key, address, public, sealed)
-        return await asyncio.to_thread(open_request, key, address, public, sealed)
+            self._begin_opened(data, _Sealed(address, key.kid, open_request(*work)), then)
+        else:
+            self._tasks.spawn(self._open_large(data, address, work, then))
 
-    def _inner(self, content: _Content, outer: Mapping[str, Any], device: str, seal: ReplySeal) -> OpenedData:
-        """The request as if it had come in plain. Who asks whom is what the seal belongs to."""
-        addressed = {field: outer[field] for field in ("agent", "computer", "office_id", "req_id")}
-        for field, value in addressed.items():
-            if content.data.get(field, value) != value:
-                raise BadRequest(f"{field}: differs inside and outside of the seal", field=field)
-        limited = {"timeout": min(outer["timeout"], content.timeout)} if "timeout" in content.data else {}
-        return OpenedData({**content.data, **addressed, **limited}, device, seal)
-
-    async def _run(self, remembered_by: RequestKey, event: str, data: OpenedData) -> dict[str, Any]:
+    async def _open_large(self, data: dict[str, Any], address: CallAddress, work: tuple[Any, ...], then: Then) -> None:
         try:
-            answer = await self._signed(event, data, await self._answer(event, data))
-        except BaseException:
-            self._requests.give_up(remembered_by)
-            raise
-        self._requests.end(remembered_by, answer, len(codec.dumps_each([answer])))
-        return answer  # type: ignore[no-any-return]
+            opened = await asyncio.to_thread(open_request, *work)
+            self._begin_opened(data, _Sealed(address, data["kid"], opened), then)
+        except Exception as error:
+            then(self._refused(SEALED_EVENT, data, error))
 
-    # Signatures
+    def _begin_opened(self, outer: dict[str, Any], sealed: _Sealed, then: Then) -> None:
+        """Answer a request whose agent has signed it, unless that was done before."""
+        address, opened = sealed.address, sealed.opened
+        content = _content(opened.body)
+        self._device.admit_sealed(self._agent(address.agent), opened.agent, content.was)
+        key = RequestKey(fingerprint(opened.agent), address.req_id)
+        request = self._requests.find(key, opened.digest)
+        if request and request.answer is not None:
+            then(request.seal.answer(request.answer))
+            return
+        if request and request.waiting:
+            request.waiting.append(then)
+            return
+        if request and request.is_over and content.event != TOOL_CALL_EVENT:
+            raise ResultGone(repr(address.req_id), outcome="done")
+        seal = request.seal if request else ReplySeal(content.reply, address)
+        inner = _inner(content, outer, key.device, seal)
+        if request is None:
+            request = Remembered(opened.digest, sealed.kid, seal)
+            self._requests.begin(key, request)
+        request.waiting.append(then)
+        self._run(content.event, inner, partial(self._end, key, request), partial(self._requests.give_up, key))
 
-    async def _signed(self, event: str, request: Mapping[str, Any], answer: Any) -> Any:
+    def _end(self, key: RequestKey, request: Remembered, answer: Any) -> None:
+        try:
+            text = written(answer)
+        except SMCPError as error:
+            text = written(self._failed(SEALED_EVENT, error))
+        request.end(text)
+        self._requests.keep(key, text)
+
+    # Answers
+
+    def _run(self, event: str, data: dict[str, Any], then: Then, give_up: Callable[[], None] | None = None) -> None:
+        """Call `then` with the answer to a request, signed. `give_up` is called if there will be none."""
+        answer, signed = self._answer(event, data), partial(self._sign, event, data, then)
+        if isinstance(answer, Later):
+            answer.begin(signed)
+        else:
+            self._tasks.spawn(_awaited(answer, signed, give_up))
+
+    def _sign(self, event: str, request: Mapping[str, Any], then: Then, answer: Any) -> None:
         if not self._device.signs or not isinstance(answer, dict) or not isinstance(request.get("req_id"), str):
-            return answer
-        address = CallAddress(self._office, _agent_in(request), self._name, request["req_id"])
-        parameters = signing.parameters(_row_name(event), request)
-        work = (self._device.identity, address, _row_name(event), parameters, answer)
-        if signing.is_small(answer):
-            return signing.signed(*work)
-        return await asyncio.to_thread(signing.signed, *work)
+            then(answer)
+        elif signing.is_small(answer):
+            then(self._signed(event, request, answer))
+        else:
+            self._tasks.spawn(_awaited(asyncio.to_thread(self._signed, event, request, answer), then))
+
+    def _signed(self, event: str, request: Mapping[str, Any], answer: dict[str, Any]) -> Any:
+        """The signed answer. What cannot be signed becomes an error."""
+        try:
+            address = CallAddress(self._office, _agent_in(request), self._name, request["req_id"])
+            name = _row_name(event)
+            params = signing.digest(signing.parameters(name, request))
+            return signing.signed(self._device.identity, address, name, params, answer)
+        except Exception as error:
+            return self._failed(event, error)
+
+
+class _Sealed(NamedTuple):
+    """A request that was opened, and the name of the key that it was sealed to."""
+
+    address: CallAddress
+    kid: str
+    opened: OpenedRequest
+
+
+async def _awaited(answer: Awaitable[Any], then: Then, give_up: Callable[[], None] | None = None) -> None:
+    try:
+        found = await answer
+    except BaseException:
+        if give_up:
+            give_up()
+        raise
+    then(found)
+
+
+def _inner(content: _Content, outer: Mapping[str, Any], device: str, seal: ReplySeal) -> OpenedData:
+    """The request as if it had come in plain. Who asks whom is what the seal belongs to."""
+    addressed = {field: outer[field] for field in ("agent", "computer", "office_id", "req_id")}
+    for field, value in addressed.items():
+        if content.data.get(field, value) != value:
+            raise BadRequest(f"{field}: differs inside and outside of the seal", field=field)
+    limited = {"timeout": min(outer["timeout"], content.timeout)} if "timeout" in content.data else {}
+    return OpenedData({**content.data, **addressed, **limited}, device, seal)
 
 
 def _row(name: str) -> Any:

@@ -8,8 +8,8 @@ other request is refused. The same `req_id` with another content is refused.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from a2c_smcp.computer.sealed.replies import ReplySeal
@@ -27,18 +27,26 @@ class RequestKey(NamedTuple):
 
 
 class Remembered:
-    """One request. `answer` is set when it has ended, until it is forgotten."""
+    """One request. `answer` is the text of its answer, from its end until it is forgotten.
 
-    __slots__ = ("answer", "digest", "is_over", "kid", "seal", "size", "task")
+    `waiting` are called with the sealed answer: one for each time that the request came while it ran.
+    """
+
+    __slots__ = ("answer", "digest", "is_over", "kid", "seal", "waiting")
 
     def __init__(self, digest: bytes, kid: str, seal: ReplySeal) -> None:
         self.digest = digest
         self.kid = kid
         self.seal = seal
-        self.task: asyncio.Task[dict[str, Any]] | None = None
-        self.answer: dict[str, Any] | None = None
+        self.waiting: list[Callable[[dict[str, Any]], None]] = []
+        self.answer: bytes | None = None
         self.is_over = False
-        self.size = 0
+
+    def end(self, answer: bytes) -> None:
+        """Give the answer to all that wait for it, sealed afresh for each."""
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            each(self.seal.answer(answer))
 
 
 class SealedRequests:
@@ -63,14 +71,14 @@ class SealedRequests:
             raise RateLimited("too many sealed requests are remembered, try again in an hour")
         self._all[key] = request
 
-    def end(self, key: RequestKey, answer: dict[str, Any], size: int) -> None:
+    def keep(self, key: RequestKey, answer: bytes) -> None:
+        """The request has ended with this answer."""
         request = self._all.get(key)
         if request is None:
             return
-        request.task, request.is_over = None, True
-        request.answer, request.size = answer, size
+        request.is_over, request.answer = True, answer
         self._kept[key] = request
-        self._kept_bytes += size
+        self._kept_bytes += len(answer)
         while self._kept_bytes > self._most_bytes:
             self._drop_answer(next(iter(self._kept)))
 
@@ -91,5 +99,5 @@ class SealedRequests:
 
     def _drop_answer(self, key: RequestKey) -> None:
         request = self._kept.pop(key)
-        self._kept_bytes -= request.size
+        self._kept_bytes -= len(request.answer or b"")
         request.answer = None

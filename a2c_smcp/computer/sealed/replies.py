@@ -9,7 +9,7 @@ from a2c_smcp.devices.sealing import ANSWER, seal_reply
 from a2c_smcp.devices.transcript import CallAddress
 from a2c_smcp.protocol.codec import Written, dumps
 
-__all__ = ["OpenedData", "ReplySeal"]
+__all__ = ["OpenedData", "ReplySeal", "written"]
 
 
 class ReplySeal:
@@ -22,14 +22,15 @@ class ReplySeal:
         self._address = address
         self._seq = 0
 
-    def answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        sealed = seal_reply(self._reply, self._address, ANSWER, 0, _text(answer))
+    def answer(self, text: bytes) -> dict[str, Any]:
+        """The answer, which was `written`, as it is sent."""
+        sealed = seal_reply(self._reply, self._address, ANSWER, 0, text)
         return {"req_id": self._address.req_id, "sealed": sealed}
 
     def notice(self, name: str, data: Mapping[str, Any]) -> dict[str, Any]:
         """The payload of a notice, apart from who is told by whom."""
         self._seq += 1
-        sealed = seal_reply(self._reply, self._address, name, self._seq, _text(data))
+        sealed = seal_reply(self._reply, self._address, name, self._seq, written(data))
         return {"req_id": self._address.req_id, "seq": self._seq, "sealed": sealed}
 
 
@@ -44,6 +45,7 @@ class OpenedData(dict[str, Any]):
         self.seal = seal
 
 
-def _text(value: Mapping[str, Any]) -> bytes:
+def written(value: Mapping[str, Any]) -> bytes:
+    """The JSON that is sealed."""
     text = value.text if isinstance(value, Written) else dumps(dict(value))
     return text.encode(errors="surrogatepass")

@@ -1,4 +1,4 @@
-"""How the owner is taken to the page on which he signs in, and how he comes back."""
+"""How the owner is taken to the page to sign in on, and back."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Browser", "OpenURL", "PasteRedirect"]
 OpenURL: TypeAlias = Callable[[str], object]
 """Opens a page in the owner's browser. It may be async. `False`, or an error, means that it was not opened."""
 PasteRedirect: TypeAlias = Callable[[str], Awaitable[str] | str]
-"""Shows the owner the address of a page, and returns the address that the page sent him back to."""
+"""Shows the owner the address of a page, and returns the address that the page sent the browser back to."""
 
 
 @dataclass(frozen=True)
 class Browser:
-    """The owner with his browser: one that opens by itself, one that he copies addresses to and from, or both."""
+    """The owner's browser: one that opens by itself, one that the owner copies addresses to and from, or both."""
 
     open_url: OpenURL | None = None
     paste_redirect: PasteRedirect | None = None
@@ -36,5 +36,5 @@ class Browser:
 async def _opened(open_url: OpenURL, url: str) -> bool:
     try:
         return await ask(open_url, url) is not False
-    except Exception:  # the owner's own code; he may still have another way
+    except Exception:  # the owner's own code; there may still be another way
         return False

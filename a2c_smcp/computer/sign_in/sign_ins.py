@@ -26,9 +26,10 @@ _INTERVAL = 1.0  # seconds between looks for a sign-in of another process
 
 
 class SignIns:
-    """`browser` is how the owner is asked by itself; without one, he signs in only when he wants to.
+    """`browser` is how the owner is asked by itself; without one, the owner signs in only by command.
 
-    `start` is called with the name of a server that can be started because another process has signed in.
+    `start` is called with the name of a server that can be started because another process has signed in. `on_ended` is
+    told of each sign-in whether it has worked.
     """
 
     manager: Manager
@@ -42,6 +43,7 @@ class SignIns:
         self._accounts: dict[str, Account] = {}
         self._retired: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
+        self.on_ended: Callable[[str, bool], None] = lambda name, is_done: None
 
     def account_for(self, config: MCPServerConfig) -> Account | None:
         """Return the account for a configuration that is filled in; `None` if the server needs none of ours."""
@@ -66,6 +68,7 @@ class SignIns:
             person=self._browser,
             limit=self._limit,
             posts=config.type == "streamable",
+            on_ended=lambda is_done: self.on_ended(name, is_done),
         )
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch(), name="sign-ins")
@@ -84,7 +87,7 @@ class SignIns:
         return account
 
     async def start(self, name: str) -> None:
-        """Start a server. If it wants a sign-in and the owner may be asked, ask him and start it again."""
+        """Start a server. If it wants a sign-in and the owner may be asked, ask, and start it again."""
         while name in self.manager and (await self.manager.start(name))[name] == "auth_required":
             account = self._accounts.get(name)
             if account is None or not account.may_ask():
@@ -171,7 +174,7 @@ def _of(server: str) -> str:
 
 
 def _wants_account(config: MCPServerConfig) -> bool:
-    """Whether a token of ours may be sent: not beside a credential that the owner has configured, unless he says so."""
+    """Whether a token of ours may be sent: not beside a configured credential, unless `auth` says so."""
     assert not isinstance(config, StdioConfig)
     asked = config.server_parameters
     if asked.auth is not None:

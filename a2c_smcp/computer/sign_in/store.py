@@ -1,6 +1,6 @@
 """Where the tokens of a server are kept: in the keyring, or in a file that only its owner can read.
 
-Beside them there is a small file without secrets, the *marker*, for each server that somebody is signed in to. It is
+Beside them there is a small file without secrets, the *marker*, for each server with a sign-in. It is
 replaced whenever the tokens change. A running computer sees by it that another process has signed in or out, and a
 computer without one never asks the keyring, which may ask its owner to unlock it.
 """

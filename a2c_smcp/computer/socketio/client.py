@@ -18,6 +18,7 @@ from a2c_smcp.computer.blobs.offers import Blobs
 from a2c_smcp.computer.blobs.uploads import Uploads
 from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
 from a2c_smcp.computer.calls.journal import Journal
+from a2c_smcp.computer.observation import AgentRequestRefused, ComputerObservation, ConfigShown, SeatChanged
 from a2c_smcp.computer.questions.open_questions import OpenQuestions
 from a2c_smcp.computer.reading.requests import ReadAnswers
 from a2c_smcp.computer.secrets import ANSWER, Mask, secrets_in
@@ -28,15 +29,7 @@ from a2c_smcp.computer.types import ServerUpdate, Update
 from a2c_smcp.connection import PATIENCE, Connection, Later
 from a2c_smcp.devices.proving import Prover
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
-from a2c_smcp.errors import (
-    BadRequest,
-    CallTimeout,
-    Forbidden,
-    NotAuthenticated,
-    SMCPError,
-    Unavailable,
-    VersionMismatch,
-)
+from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, NotAuthenticated, SMCPError, Unavailable
 from a2c_smcp.joining import join, leave
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.rate import Rate
@@ -55,7 +48,7 @@ __all__ = ["Reconnect", "SMCPComputerClient"]
 
 logger = logging.getLogger(__name__)
 
-_FINAL = (NotAuthenticated, BadRequest, VersionMismatch)
+_FINAL = (NotAuthenticated, BadRequest)
 _FAREWELL = 2.0
 _MOST_UPDATES = 20  # a second, about lists of MCP servers: a Server refuses more than 50 (WIRE §6)
 _UPDATE_PAUSE = 0.1
@@ -67,6 +60,7 @@ class ConnectedComputer(Protocol):
 
     name: str
     mask: Mask
+    observation: ComputerObservation
     tells: Tells
     questions: OpenQuestions
     blobs: Blobs
@@ -78,7 +72,7 @@ class ConnectedComputer(Protocol):
     def prover(self, url: str) -> Prover: ...
     def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None: ...
     async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None: ...
-    def cancel(self, agent: str, req_id: str) -> None: ...
+    def cancel(self, agent: str, req_id: str, office: str = "") -> None: ...
     def tools_for(self, agent: str, req_id: str, office: str) -> dict[str, Any]: ...
     def get_config(self, *, labelled: bool = False) -> smcp.GetComputerConfigRet: ...
     async def get_desktop(self, size: int | None, window: str | None) -> list[Desktop]: ...
@@ -166,6 +160,8 @@ class SMCPComputerClient:
                 await self._serve()
                 attempt = 0
             except SMCPError as error:
+                if isinstance(error, (*_FINAL, Forbidden)):
+                    self._computer.observation.report(SeatChanged(self._office, "refused", error.code))
                 if isinstance(error, _FINAL) or (isinstance(error, Forbidden) and not self._has_joined):
                     logger.info("%s is refused for good: %s", self._computer.name, error)
                     raise
@@ -191,11 +187,13 @@ class SMCPComputerClient:
             await self._join(connection)
             self._has_joined = True
             self._report(f"joined {self._office}")
+            self._computer.observation.report(SeatChanged(self._office, "joined"))
             tasks = [asyncio.create_task(each) for each in (self._send_updates(connection), self._standstill.watch())]
             try:
                 with self._computer.tells.connected(self._office, connection):
                     await connection.lost.wait()
                 self._report("connection lost", logging.WARNING)
+                self._computer.observation.report(SeatChanged(self._office, "lost"))
             finally:
                 await cancel_and_wait(*tasks)
                 with suppress(SMCPError):
@@ -208,18 +206,21 @@ class SMCPComputerClient:
     def _on_event(self, name: str, data: Any) -> Later | Awaitable[Any] | None:
         """Handle an event of the Server: a request, whose answer is returned, or a notice."""
         payload = data if isinstance(data, dict) else {}
-        if name == smcp.TOOL_CALL_EVENT and self._guard is None and not self._standstill.must_wait():
-            return Later(partial(self._start_call, payload))
         if not name.startswith("notify:"):
-            return self._answer(name, payload) if self._guard is None else self._guard.answer(name, payload)
+            return self._answered(name, payload) if self._guard is None else self._guard.answer(name, payload)
         self._on_notice(name, payload)
         return None
+
+    def _answered(self, name: str, data: dict[str, Any]) -> Later | Awaitable[Any]:
+        starts = name == smcp.TOOL_CALL_EVENT and not self._standstill.must_wait()
+        return Later(partial(self._start_call, data)) if starts else self._answer(name, data)
 
     def _start_call(self, data: dict[str, Any], answer: Callable[[Any], None]) -> None:
         """Answer a tool call as `_answer` does, but without a task beside that of the call."""
         try:
             self._computer.start_tool(self._call_in(data), answer)
         except SMCPError as error:
+            self._on_refused(smcp.TOOL_CALL_EVENT, data, error)
             answer(self._computer.mask.data(error_ack(_TOOL_CALL, error), ANSWER))
         except Exception:
             logger.exception("%s failed", smcp.TOOL_CALL_EVENT)
@@ -235,6 +236,7 @@ class SMCPComputerClient:
             answer = await self._answers[event.name](codec.decode(event, data))
             return answer if event.name == smcp.TOOL_CALL_EVENT else self._computer.fitting(answer)
         except SMCPError as error:
+            self._on_refused(name, data, error)
             return self._computer.mask.data(computer_error_ack(event, error), ANSWER)
         except Exception:
             logger.exception("%s failed", name)
@@ -245,7 +247,7 @@ class SMCPComputerClient:
         if not isinstance(agent, str):
             return
         if name == smcp.CANCEL_TOOL_CALL_NOTIFICATION and isinstance(data.get("req_id"), str):
-            self._computer.cancel(agent, data["req_id"])
+            self._computer.cancel(agent, data["req_id"], self._office)
         elif name == smcp.LEAVE_OFFICE_NOTIFICATION:
             self._computer.end_standing(self._office, agent)
             if data.get("lost") is not True:
@@ -279,6 +281,9 @@ class SMCPComputerClient:
             blobs=data.get("blobs") is True,
         )
 
+    def _on_refused(self, name: str, data: dict[str, Any], error: SMCPError) -> None:
+        self._computer.observation.report(AgentRequestRefused.of(self._office, name, data, error))
+
     def _caller_in(self, data: dict[str, Any]) -> Caller:
         caller = Caller(self._office, _agent_in(data), _client_in(data))
         return caller if self._guard is None else self._guard.caller(caller, data)
@@ -286,15 +291,15 @@ class SMCPComputerClient:
     def _guarded(self, device: ComputerDevice) -> GuardedAnswers:
         from a2c_smcp.computer.sealed.guard import GuardedAnswers
 
-        return GuardedAnswers(
-            device, self._computer.name, self._office, self._endpoint.origin, self._answer, self._computer.mask
-        )
+        about, answers = (self._computer.name, self._office, self._endpoint.origin), (self._answered, self._on_refused)
+        return GuardedAnswers(device, *about, *answers, self._computer.mask)
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._computer.tools_for(_agent_in(data), data["req_id"], self._office)
 
     async def _get_config(self, data: dict[str, Any]) -> smcp.GetComputerConfigRet:
         config = self._computer.get_config()
+        self._computer.observation.report(ConfigShown(self._caller_in(data), data["req_id"]))
         if not any(each["type"] == "pickString" for each in config.get("inputs") or ()):
             return config
         return self._computer.get_config(labelled=await self._wants_labels())
@@ -329,7 +334,8 @@ class SMCPComputerClient:
         return mcp_events.SetLogLevelRet(req_id=data["req_id"])
 
     async def _get_blob(self, data: dict[str, Any]) -> dict[str, Any]:
-        return await self._computer.blobs.chunk(self._caller_in(data), data)
+        binary = data.get("binary") is True and self._guard is None  # what is signed or sealed is JSON
+        return await self._computer.blobs.chunk(self._caller_in(data), data, binary=binary)
 
     async def _get_skills(self, data: dict[str, Any]) -> published_events.GetSkillsRet:
         return published_events.GetSkillsRet(skills=self._computer.skills.references(), req_id=data["req_id"])
@@ -342,7 +348,7 @@ class SMCPComputerClient:
         return {**await self._computer.reading.answer(event, self._caller_in(data), data), "req_id": data["req_id"]}
 
     async def _put_blob(self, data: dict[str, Any]) -> dict[str, Any]:
-        return await self._computer.uploads.put(self._caller_in(data), data)
+        return await self._computer.uploads.put(self._caller_in(data), data, binary=self._guard is None)
 
     def _on_update(self, update: Update) -> None:
         self._updates.add(update)
@@ -379,8 +385,7 @@ class SMCPComputerClient:
 
 def _agent_in(data: dict[str, Any]) -> str:
     """The agent of a decoded request, in its current or older field."""
-    agent: str = data.get("agent") or data[OLDER_FIELDS["agent"]]
-    return agent
+    return str(data.get("agent") or data[OLDER_FIELDS["agent"]])
 
 
 def _client_in(data: dict[str, Any]) -> str:

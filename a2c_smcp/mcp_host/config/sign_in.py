@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from a2c_smcp.http.loopback import LOOPBACK_NAMES
 from a2c_smcp.mcp_host.config.fields import FieldContent, NonEmpty, Url, has_placeholder
 from a2c_smcp.mcp_host.config.validation import StrictModel, contents_of
 
 __all__ = ["SIGN_IN_CONTENTS", "SignInSettings"]
 
 _LARGEST_PORT = 65535
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def _fault(text: str) -> PydanticCustomError:
@@ -49,7 +49,7 @@ def _document(url: str) -> str:
 
 def _redirect(url: str) -> str:
     parts = urlsplit(url)
-    if not has_placeholder(url) and (parts.scheme != "http" or parts.hostname not in _LOOPBACK or not parts.port):
+    if not has_placeholder(url) and (parts.scheme != "http" or parts.hostname not in LOOPBACK_NAMES or not parts.port):
         raise _fault('must be a URL of this machine with a port, such as "http://localhost:8765/callback"')
     return url
 

@@ -81,11 +81,11 @@ class TreeLimits:
         return ""
 
     def is_empty(self) -> bool:
-        """Return whether nobody but the ender is left."""
+        """Return whether only the ender is left."""
         return not self._count(1)[0]
 
     def release(self) -> None:
-        """Let the ender end whoever is left, and itself."""
+        """Let the ender end the remaining processes, and itself."""
         self.ender.close()
 
     def end_all(self) -> None:

@@ -22,7 +22,7 @@ from mcp.shared.transport_context import TransportContext
 
 from a2c_smcp.mcp_host.sessions.limited_requests import with_limited_requests
 from a2c_smcp.mcp_host.sessions.logs import LogLevel
-from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
+from a2c_smcp.mcp_host.transports.direct_requests import DirectSender
 
 __all__ = ["TASKS_EXTENSION", "AnswerRequest", "OnNotification", "RawAnswer", "RawDispatcher", "raw_params"]
 
@@ -63,19 +63,24 @@ class RawDispatcher(JSONRPCDispatcher[TransportContext]):
         write: Any,
         on_notification: OnNotification,
         answer_request: AnswerRequest,
-        direct: DirectRequests | None,
+        direct: DirectSender | None,
     ) -> None:
         super().__init__(*with_limited_requests(read, write), on_stream_exception=_ignore)
         self.direct = direct
         if direct is not None:
             direct.on_notification = on_notification
         self.ended = anyio.Event()
-        self.header_arguments: dict[str, dict[tuple[str, ...], str]] = {}
-        """For each tool, the arguments that are sent as HTTP headers too."""
+        self._header_arguments: Mapping[str, Mapping[tuple[str, ...], str]] = {}
         self._log_level: dict[str, LogLevel] = {}
         self._meta: Mapping[str, Any] = {}
         self._on_notification = on_notification
         self._answer_request = answer_request
+
+    def set_header_arguments(self, arguments: Mapping[str, Mapping[tuple[str, ...], str]]) -> None:
+        """Set, for each tool, the arguments that are sent as HTTP headers too."""
+        self._header_arguments = arguments
+        if self.direct is not None:
+            self.direct.header_arguments = arguments
 
     def set_log_level(self, level: LogLevel | None) -> None:
         """Set the level that every raw request asks for (2026-07-28)."""
@@ -89,7 +94,7 @@ class RawDispatcher(JSONRPCDispatcher[TransportContext]):
         raw_params.set(None)  # tasks that the SDK starts from here inherit the context
         params = self._as_sent(method, params or {}, raw)
         if opts is not None and method == "tools/call":
-            headers = mcp_param_headers(self.header_arguments.get(params["name"], {}), params.get("arguments") or {})
+            headers = mcp_param_headers(self._header_arguments.get(params["name"], {}), params.get("arguments") or {})
             opts.setdefault("headers", {}).update(headers)
         if self.direct is not None:
             opts = {"request_id": next(self.direct.ids), **(opts or {})}

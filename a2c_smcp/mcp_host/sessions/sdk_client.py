@@ -17,7 +17,6 @@ from mcp.client import ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from a2c_smcp.mcp_host.failures import (
@@ -40,7 +39,7 @@ from a2c_smcp.mcp_host.sessions.raw_dispatcher import (
 )
 from a2c_smcp.mcp_host.sessions.server_info import AboutServer, about_server
 from a2c_smcp.mcp_host.sign_in.refused_request import token_refused
-from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests, MCPRequest, as_json
+from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests, DirectSender, MCPRequest, Otherwise, as_json
 from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 
 __all__ = ["SDKClient"]
@@ -67,7 +66,7 @@ class SDKClient:
         write: Any,
         on_notification: OnNotification,
         answer_request: AnswerRequest,
-        direct: DirectRequests | None = None,
+        direct: DirectSender | None = None,
     ) -> None:
         def answer_older(method: str, params: dict[str, Any]) -> Awaitable[dict[str, Any]] | None:
             return None if self.is_modern else answer_request(method, params)  # newer servers send no requests
@@ -177,16 +176,23 @@ class SDKClient:
         finally:
             raw_params.reset(before)
 
-    def request_directly(self, request: MCPRequest, pending: InFlightRequest) -> bool:
-        """Send the request without the SDK, if the transport can and no tracing is on: the SDK does the tracing.
+    @property
+    def is_piped(self) -> bool:
+        """Whether requests are written into a pipe without the SDK, and so can be traced without it."""
+        return isinstance(self._dispatcher.direct, DirectRequests)
 
-        Return whether it was sent. Raises `BadRequest`.
+    def request_directly(self, request: MCPRequest, pending: InFlightRequest, otherwise: Otherwise) -> bool:
+        """Send the request without the SDK, if the transport can.
+
+        Return whether it was sent, or will be by `otherwise`. Raises `BadRequest`.
         """
         direct = self._dispatcher.direct
-        if direct is None or _is_traced():
-            return False
-        direct.send(request, pending)
-        return True
+        return direct is not None and direct.send(request, pending, otherwise) is not None
+
+    def send_directly(self, request: MCPRequest, pending: InFlightRequest) -> int:
+        """Write the request into the pipe. Return its id. Raises `BadRequest`."""
+        assert isinstance(self._dispatcher.direct, DirectRequests)
+        return self._dispatcher.direct.send(request, pending)
 
     async def subscribe(self, uri: str) -> None:
         await self._request_empty(types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri)))
@@ -219,7 +225,7 @@ class SDKClient:
             self.task_tools = frozenset(tool["name"] for tool in tools if self._runs_tasks and _needs_task(tool))
             return tools
         kept = [tool for tool in tools if find_invalid_x_mcp_header(tool["inputSchema"]) is None]
-        self._dispatcher.header_arguments = {tool["name"]: x_mcp_header_map(tool["inputSchema"]) for tool in kept}
+        self._dispatcher.set_header_arguments({tool["name"]: x_mcp_header_map(tool["inputSchema"]) for tool in kept})
         return kept
 
     @asynccontextmanager
@@ -274,10 +280,6 @@ def _translated(error: MCPError) -> ServerFailure:
     if _is_gone(error):
         return ServerGone()
     return token_refused(error.message) or refused(error.code, error.message, error.data)
-
-
-def _is_traced() -> bool:
-    return not isinstance(get_tracer_provider(), ProxyTracerProvider)
 
 
 def _is_gone(error: MCPError) -> bool:

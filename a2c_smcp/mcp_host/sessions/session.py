@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import anyio
@@ -36,6 +37,7 @@ from a2c_smcp.mcp_host.sessions.tool_request import READ_METHODS, ReadRequest, T
 from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
 from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
+from a2c_smcp.telemetry import conventions, tracing
 
 __all__ = ["EventKind", "MCPSession", "OnEvent"]
 
@@ -171,14 +173,31 @@ class MCPSession:
         if self._tasks is None or self._client is None or self._failure is not None:
             pending.close()
             raise self._failure or ServerGone("it has not been started")
+        start = partial(self._tasks.start_soon, self._work, pending, work)
         self._pending.add(pending)
         try:
-            if direct is None or not self._client.request_directly(direct, pending):
-                self._tasks.start_soon(self._work, pending, work)
+            if direct is not None and tracing.is_on():
+                if self._client.is_piped:
+                    return await self._send_traced(self._client, pending, direct)
+                direct = None  # the SDK does the tracing
+            if direct is None or not self._client.request_directly(direct, pending, start):
+                start()
             return await pending.outcome
         finally:
             pending.close()
             self._pending.discard(pending)
+
+    async def _send_traced(self, client: SDKClient, pending: InFlightRequest, request: MCPRequest) -> dict[str, Any]:
+        """Send a request directly, in a span of its own whose context the server gets. The SDK does the same."""
+        method, params = request
+        target = params.get("name") or params.get("uri")
+        with tracing.span(conventions.mcp_request, None, method, target, self.revision, "pipe") as span:
+            params = params | {"_meta": span.inject(params.get("_meta"))}
+            span.set(conventions.REQUEST_ID, str(client.send_directly(MCPRequest(method, params), pending)))
+            result = await pending.outcome
+            if result.get("isError"):
+                span.fail(conventions.TOOL_ERROR)
+            return result
 
     async def _work(self, pending: InFlightRequest, work: Work) -> None:
         assert self._client is not None

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
+from collections.abc import Callable
 
 import httpx2
 
@@ -56,13 +57,15 @@ class Account:
         person: Person | None = None,
         limit: float = 300.0,
         posts: bool = True,
+        on_ended: Callable[[bool], None] = lambda is_done: None,
     ) -> None:
+        """`on_ended` is told of each sign-in of a person whether it has worked."""
         self.server = server
         self.url = url
         self.settings = settings
         self._store, self._learn = store, learn
         self._headers, self._posts = headers or {}, posts
-        self._person, self._limit = person, limit
+        self._person, self._limit, self._on_ended = person, limit, on_ended
         self._record: SignInRecord | None = None
         self.is_in_use = False
         """Whether its server is ready, so that a request may wait for a person."""
@@ -286,8 +289,7 @@ class Account:
         def ended(task: asyncio.Task[None]) -> None:
             if self._signing_in is task:
                 self._signing_in = None
-            if not task.cancelled():
-                task.exception()
+            self._on_ended(not task.cancelled() and task.exception() is None)
 
         task.add_done_callback(ended)
 

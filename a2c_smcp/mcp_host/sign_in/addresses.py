@@ -7,6 +7,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
+from a2c_smcp.http.loopback import is_this_machine
 from a2c_smcp.mcp_host.failures import SignInFailed
 from a2c_smcp.protocol.visible import one_line
 
@@ -15,13 +16,12 @@ __all__ = ["check_address", "check_metadata", "check_page"]
 _ENDPOINTS = ("issuer", "authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint")
 _UNSAFE = re.compile(r"[^!-~]|[\"'<>\\^`{|}]")  # not printable ASCII, or not allowed in a URL
 _IN_SHELLS = re.compile(r"[$();*!]")  # allowed in a URL, but browsers are started by scripts that may be careless
-_LOOPBACK = re.compile(r"localhost|.*\.localhost|127(?:\.\d{1,3}){3}|::1")
 _SHOWN = 200
 _LONGEST = 16 * 1024
 
 
-def _is_loopback(url: str) -> bool:
-    return _LOOPBACK.fullmatch((urlsplit(url).hostname or "").lower()) is not None
+def _is_local(url: str) -> bool:
+    return is_this_machine(urlsplit(url).hostname or "")
 
 
 def check_page(url: str, what: str, server: str) -> None:
@@ -42,7 +42,7 @@ def check_address(url: str, what: str, server: str) -> None:
         raise SignInFailed(f"{what} is not a web address, and is not opened: {one_line(url, _SHOWN)}")
     if parts.username is not None or parts.password is not None:
         raise SignInFailed(f"{what} holds a user name, and is not opened: {one_line(parts.hostname, _SHOWN)}")
-    if parts.scheme == "http" and not _is_loopback(url) and urlsplit(server).scheme != "http":
+    if parts.scheme == "http" and not _is_local(url) and urlsplit(server).scheme != "http":
         raise SignInFailed(f"{what} is not encrypted (http, not https), and is not used: {one_line(url, _SHOWN)}")
 
 

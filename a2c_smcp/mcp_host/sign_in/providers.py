@@ -30,7 +30,7 @@ _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 @dataclass(frozen=True)
 class PersonHandlers:
-    """How a person is sent to the authorization server, how he comes back, and to which address."""
+    """How a person is sent to the authorization server, how they come back, and to which address."""
 
     redirect: Callable[[str], Awaitable[None]]
     callback: Callable[[], Awaitable[AuthorizationCodeResult]]

@@ -21,10 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class Person(Protocol):
-    """Somebody with a browser."""
+    """Shows a page to the person who signs in."""
 
     async def visit(self, url: str) -> str | None:
-        """Show the page. Return the address that the person was sent back to, if he was asked for it.
+        """Show the page. Return the address that the person was sent back to, if they were asked for it.
 
         `None`: the browser comes back by itself. Raises `SignInFailed` if the page cannot be shown.
         """

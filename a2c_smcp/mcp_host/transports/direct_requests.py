@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from asyncio import Event, StreamWriter, get_running_loop
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from mcp_types import INTERNAL_ERROR
@@ -24,7 +24,7 @@ from a2c_smcp.mcp_host.message_limits import refused
 from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
 from a2c_smcp.protocol.codec import dumps
 
-__all__ = ["ODD_ANSWER", "DirectRequests", "MCPRequest", "as_json"]
+__all__ = ["ODD_ANSWER", "DirectRequests", "DirectSender", "MCPRequest", "Otherwise", "as_json", "settle", "written"]
 
 ODD_ANSWER = "the server's answer is not an MCP result"
 
@@ -51,6 +51,27 @@ class MCPRequest(NamedTuple):
     params: dict[str, Any]
 
 
+Otherwise = Callable[[], object]
+"""Sends a request by the SDK after all."""
+
+
+class DirectSender(Protocol):
+    """Sends requests without the SDK: by `DirectRequests` or `DirectPosts`."""
+
+    ids: Iterator[int]
+    on_notification: Callable[[str, Mapping[str, Any]], None] | None
+    common_meta: Mapping[str, Any]
+    header_arguments: Mapping[str, Mapping[tuple[str, ...], str]]
+    """For each tool, the arguments that are sent as HTTP headers too, where there are headers."""
+
+    def send(self, request: MCPRequest, pending: InFlightRequest, otherwise: Otherwise) -> int | None:
+        """Return the id of the request, which may be sent by `otherwise` later; `None` if it is not sent here.
+
+        Raises `BadRequest` for values that are not JSON.
+        """
+        ...
+
+
 class DirectRequests:
     """The SDK numbers its requests from `ids` too, so that no two have the same id.
 
@@ -60,30 +81,32 @@ class DirectRequests:
     """
 
     def __init__(self, pipe: StreamWriter) -> None:
-        self.ids = count(1)
+        self.ids: Iterator[int] = count(1)
         self.on_notification: Callable[[str, Mapping[str, Any]], None] | None = None
         self.common_meta: Mapping[str, Any] = {}
+        self.header_arguments: Mapping[str, Mapping[tuple[str, ...], str]] = {}
         self._pipe = pipe
         self._is_full = Event()
         self._is_gathering = False
         self._queue: dict[int, bytes] = {}
         self._unanswered: dict[int, InFlightRequest] = {}
 
-    def send(self, request: MCPRequest, pending: InFlightRequest) -> None:
+    def send(self, request: MCPRequest, pending: InFlightRequest, otherwise: Otherwise = lambda: None) -> int:
         """Send a request; the answer becomes the outcome of `pending`. Closing `pending` cancels it at the server.
 
-        Raises `BadRequest` for values that are not JSON.
+        Return the id of the request. Raises `BadRequest` for values that are not JSON.
         """
         params, number = request.params, next(self.ids)
         if self.common_meta:
             params = params | {"_meta": {**self.common_meta, **params.get("_meta", {})}}
-        self._queue[number] = _line({"jsonrpc": "2.0", "id": number, "method": request.method, "params": params})
+        self._queue[number] = written({"jsonrpc": "2.0", "id": number, "method": request.method, "params": params})
         self._unanswered[number] = pending
         pending.on_close(partial(self._cancel, number))
         if not self._is_gathering:  # in one turn of the loop the first is written at once, the others together
             self._is_gathering = True
             get_running_loop().call_soon(self._write_gathered)
             self._write_queue()
+        return number
 
     async def write_waiting(self) -> None:
         """Write requests from the queue whenever the server has read most of the buffer. Ends with the pipe."""
@@ -116,12 +139,7 @@ class DirectRequests:
         pending = self._unanswered.pop(_number(message.get("id")), None)
         if pending is None:
             return False
-        if (error := message.get("error")) is not None:
-            pending.fail(_refusal(error))
-        elif isinstance(result := message.get("result"), dict):
-            pending.finish(result)
-        else:
-            pending.fail(_refusal(None))
+        settle(pending, message)
         return True
 
     def _handle_notification(self, method: Any, params: Any) -> bool:
@@ -136,7 +154,7 @@ class DirectRequests:
             return
         if not self._pipe.is_closing():
             params = {"requestId": number, "reason": "caller cancelled"}
-            self._pipe.write(_line({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+            self._pipe.write(written({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
 
     def _write_gathered(self) -> None:
         self._is_gathering = False
@@ -158,6 +176,16 @@ class DirectRequests:
         return b"".join(lines)
 
 
+def settle(pending: InFlightRequest, message: Mapping[str, Any]) -> None:
+    """Make the answer to a request its outcome."""
+    if (error := message.get("error")) is not None:
+        pending.fail(_refusal(error))
+    elif isinstance(result := message.get("result"), dict):
+        pending.finish(result)
+    else:
+        pending.fail(_refusal(None))
+
+
 def _refusal(error: Any) -> RequestRefused | OversizedAnswer:
     """Return the failure that an error answer stands for, however odd it is."""
     said = error if isinstance(error, dict) else {}
@@ -167,8 +195,8 @@ def _refusal(error: Any) -> RequestRefused | OversizedAnswer:
     return refused(code if type(code) is int else INTERNAL_ERROR, text, said.get("data"))
 
 
-def _line(message: dict[str, Any]) -> bytes:
-    """ASCII only: some readers end a line at other characters too."""
+def written(message: dict[str, Any]) -> bytes:
+    """Return a message as a line. It is ASCII only: some readers end a line at other characters too."""
     try:
         if (text := dumps(message)).isascii():
             return text.encode() + b"\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -20,7 +20,8 @@ from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.sign_in.challenge import Challenge
 from a2c_smcp.mcp_host.sign_in.refused_request import refused_answer
 from a2c_smcp.mcp_host.sign_in.session_auth import SessionAuth
-from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
+from a2c_smcp.mcp_host.transports.direct_posts import DirectPosts, can_post_to
+from a2c_smcp.mcp_host.transports.direct_requests import DirectSender
 from a2c_smcp.mcp_host.transports.http_body import ACCEPT_ENCODING, BoundedBody
 from a2c_smcp.mcp_host.transports.json_lines import lines_as_events
 from a2c_smcp.mcp_host.transports.transport import OnFault
@@ -53,7 +54,7 @@ class WatchedHTTPClient(httpx2.AsyncClient):
             auth=SessionAuth(account) if account else None,
             headers={"Accept-Encoding": ACCEPT_ENCODING, **(headers or {})},
             timeout=httpx2.Timeout(timeout, read=None),
-            event_hooks={"response": [self._bound]},
+            event_hooks={"response": [self.bound]},
         )
         self._limit = limit
         self._turn = asyncio.Lock()
@@ -71,7 +72,7 @@ class WatchedHTTPClient(httpx2.AsyncClient):
             if request.method != "DELETE":
                 self._on_fault(unreachable(error))
             raise
-        self._heard()
+        self.heard()
         if failure := self._refusal(request, response):
             self._on_fault(failure)
         elif response.status_code == httpx2.codes.FORBIDDEN and request.method == "POST":
@@ -79,17 +80,18 @@ class WatchedHTTPClient(httpx2.AsyncClient):
         self._accepted = self._accepted or response.is_success
         return response
 
-    async def _bound(self, response: httpx2.Response) -> None:
+    async def bound(self, response: httpx2.Response) -> None:
+        """Limit the body of a response, before any of it is read."""
         await lines_as_events(response)
         response.stream = BoundedBody(
             response,
             self._limit,
             self._turn,
-            on_part=self._heard,
+            on_part=self.heard,
             on_lost=lambda error: self._on_fault(unreachable(error)),
         )
 
-    def _heard(self) -> None:
+    def heard(self) -> None:
         self.last_heard = time.monotonic()
 
     def _refusal(self, request: httpx2.Request, response: httpx2.Response) -> ServerFailure | None:
@@ -119,7 +121,7 @@ class HTTPTransport:
         self.quiet_limit = quiet_limit
         self._limit = limit
         self._account = account
-        self.direct: DirectRequests | None = None
+        self.direct: DirectSender | None = None
         self._url = url
         self._client: WatchedHTTPClient | None = None
 
@@ -135,7 +137,10 @@ class HTTPTransport:
 
 
 class StreamableTransport(HTTPTransport):
-    """The SDK's own transport with our HTTP client, which limits the size of an event; the SDK does not."""
+    """The SDK's own transport with our HTTP client, which limits the size of an event; the SDK does not.
+
+    Calls of tools are sent beside it (`direct_posts.py`).
+    """
 
     def __init__(self, parameters: StreamableParameters, limit: int, account: Account | None = None) -> None:
         super().__init__(parameters.url, parameters.sse_read_timeout.total_seconds(), limit, account)
@@ -154,13 +159,26 @@ class StreamableTransport(HTTPTransport):
             limit=self._limit,
             account=self._account,
         )
-        async with (
-            client,
-            streamable_http_client(
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(client)
+            if can_post_to(self._url):
+                posts = await stack.enter_async_context(self._posts(client, on_fault))
+                self.direct = posts
+            streams = streamable_http_client(
                 self._url, http_client=client, terminate_on_close=asked.terminate_on_close, max_sse_event_size=None
-            ) as streams,
-        ):
-            yield streams
+            )
+            yield await stack.enter_async_context(streams)
+
+    def _posts(self, client: WatchedHTTPClient, on_fault: OnFault) -> DirectPosts:
+        return DirectPosts(
+            self._url,
+            client.headers,
+            self._parameters.timeout.total_seconds(),
+            self._account,
+            read=client.bound,
+            on_heard=client.heard,
+            on_lost=on_fault,
+        )
 
 
 def unreachable(error: httpx2.TransportError) -> ServerGone:

@@ -27,7 +27,7 @@ class InFlightRequest:
         self._loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self.is_closed = False
-        self._cancel: Callable[[], None] | None = None
+        self._cancel: Callable[[], object] | None = None
         self._what = what
         self._timeout = timeout
         self._latest_end = self._loop.time() + cap
@@ -50,7 +50,7 @@ class InFlightRequest:
         if self._cancel is not None:
             self._cancel()
 
-    def on_close(self, cancel: Callable[[], None] | None) -> None:
+    def on_close(self, cancel: Callable[[], object] | None) -> None:
         """Set the function that `close` calls."""
         self._cancel = cancel
 

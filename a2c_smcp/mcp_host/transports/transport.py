@@ -8,7 +8,7 @@ from typing import Protocol
 from mcp.client import Transport
 
 from a2c_smcp.mcp_host.failures import ServerFailure
-from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
+from a2c_smcp.mcp_host.transports.direct_requests import DirectSender
 
 __all__ = ["MCPTransport", "OnFault"]
 
@@ -21,8 +21,10 @@ class MCPTransport(Protocol):
     quiet_limit: float | None
     """Seconds without a byte after which the session checks the server's health; `None` if silence means nothing."""
 
-    direct: DirectRequests | None
-    """Sends requests without the SDK, where the transport can."""
+    @property
+    def direct(self) -> DirectSender | None:
+        """Return what sends requests without the SDK, where the transport can."""
+        ...
 
     @property
     def warnings(self) -> Sequence[str]:

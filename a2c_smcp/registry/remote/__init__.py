@@ -1,4 +1,4 @@
-"""Tools of MCP servers in a registry, and a registry as an MCP server. Only this folder needs the `mcp` package."""
+"""MCP servers in a registry, and a registry as an MCP server. Of the registry, only this folder needs `mcp`."""
 
 from a2c_smcp.installation import needs_extra
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import mcp_types as types
 from mcp.server.caching import CacheHint
@@ -19,27 +19,27 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
+from mcp_types.methods import serialize_server_result
 from pydantic import BaseModel, ValidationError
 
 from a2c_smcp.errors import BadRequest, PromptNotFound, ResourceNotFound, SMCPError
+from a2c_smcp.http.asgi import ASGIApp, Receive, Scope, Send
 from a2c_smcp.mcp_host.failures import RESOURCE_NOT_FOUND
 from a2c_smcp.registry.calls.caller import CannotAsk
 from a2c_smcp.registry.remote.announcing import Announcer, Request, is_modern
 from a2c_smcp.registry.remote.rounds import STATE_TTL, missing_capability
 
-__all__ = ["PAGE_SIZE", "ASGIApp", "MCPServer", "Receive", "Scope", "Send", "ServerIdentity", "TrimmedHeaders"]
+__all__ = ["PAGE_SIZE", "MCPServer", "ServerIdentity", "TrimmedHeaders"]
 
 logger = logging.getLogger(__name__)
 
 PAGE_SIZE = 1000
 """Items of a list in one answer. Many clients ask for the first page only."""
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Model = TypeVar("Model", bound=BaseModel)
 
+_OF_RESULT = frozenset({"resultType", "content", "structuredContent", "isError", "_meta"})
+_OF_TEXT = frozenset({"type", "text"})
 _ALL_CHANGE = NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=True)
 
 
@@ -70,7 +70,8 @@ class MCPServer(Server[None], ABC):
         )
         self._add_handlers()
         sealing = RequestStateSecurity.ephemeral(ttl=STATE_TTL)
-        self.middleware.append(RequestStateBoundary(sealing, default_audience=name))
+        self.state_boundary = RequestStateBoundary(sealing, default_audience=name)
+        self.middleware.append(self.state_boundary)
 
     # What a subclass provides
 
@@ -110,7 +111,8 @@ class MCPServer(Server[None], ABC):
     def _add_handlers(self) -> None:
         add, tells = self.add_request_handler, self.announcer
         add("tools/list", types.PaginatedRequestParams, self._list_tools)
-        add("tools/call", types.CallToolRequestParams, self._translated(self.call_tool))
+        self.translated_call = self._translated(self.call_tool)
+        add("tools/call", types.CallToolRequestParams, self.translated_call)
         add("resources/list", types.PaginatedRequestParams, self._list_resources)
         add("resources/templates/list", types.PaginatedRequestParams, self._list_templates)
         add("resources/read", types.ReadResourceRequestParams, self._translated(self.read_resource))
@@ -169,6 +171,20 @@ class MCPServer(Server[None], ABC):
 
     # Results and errors
 
+    def as_sent(self, context: Request, result: dict[str, Any]) -> dict[str, Any]:
+        """The result of a call as the SDK sends it to a client of 2026-07-28. Raises `MCPError`.
+
+        The SDK checks it by models; a result of plain text is left as it is.
+        """
+        if not _is_plain_text(result):
+            try:
+                result = serialize_server_result("tools/call", context.protocol_version, result)
+            except ValidationError:
+                logger.exception("a tool returned an invalid result")
+                raise MCPError(types.INTERNAL_ERROR, "Handler returned an invalid result") from None
+        meta = {**(result.get("_meta") or {}), types.SERVER_INFO_META_KEY: self.server_info_stamp}
+        return {**result, "_meta": meta}
+
     def _translated(
         self, answer: Callable[[Request, Any], Awaitable[dict[str, Any]]]
     ) -> Callable[[Request, Any], Awaitable[dict[str, Any]]]:
@@ -224,6 +240,21 @@ def _own(result: dict[str, Any]) -> dict[str, Any]:
         rest = {key: value for key, value in meta.items() if key != types.SERVER_INFO_META_KEY}
         result = {**result, "_meta": rest or None}
     return {"resultType": "complete", **{key: value for key, value in result.items() if value is not None}}
+
+
+def _is_plain_text(result: dict[str, Any]) -> bool:
+    """Whether it has the usual fields, and contents that are nothing but texts."""
+    content, meta = result.get("content"), result.get("_meta", {})
+    return (
+        result.keys() <= _OF_RESULT
+        and type(result.get("isError", False)) is bool
+        and isinstance(meta, dict)
+        and isinstance(content, list)
+        and all(
+            isinstance(each, dict) and each.keys() == _OF_TEXT and each["type"] == "text" and type(each["text"]) is str
+            for each in content
+        )
+    )
 
 
 def _failed(error: SMCPError, code: int = types.INTERNAL_ERROR) -> MCPError:

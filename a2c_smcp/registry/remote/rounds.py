@@ -266,6 +266,8 @@ def missing_capability(error: CannotAsk) -> MCPError:
 def input_capabilities(context: Request) -> dict[str, Any]:
     """What the client says that it can answer."""
     declared = context.session.client_capabilities
+    if all(getattr(declared, each, None) is None for each in INPUT_METHODS.values()):
+        return {}
     dumped = declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared else {}
     return {each: dumped[each] for each in INPUT_METHODS.values() if each in dumped}
 

@@ -15,11 +15,12 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.http.asgi import ASGIApp
 from a2c_smcp.registry.calls.caller import CannotAsk
 from a2c_smcp.registry.calls.progress import OnProgress
 from a2c_smcp.registry.readable_registry import ReadableRegistry
 from a2c_smcp.registry.remote.announcing import Announcer, Request, is_modern
-from a2c_smcp.registry.remote.mcp_server import PAGE_SIZE, ASGIApp, MCPServer, ServerIdentity, TrimmedHeaders
+from a2c_smcp.registry.remote.mcp_server import PAGE_SIZE, MCPServer, ServerIdentity, TrimmedHeaders
 from a2c_smcp.registry.remote.rounds import Rounds
 from a2c_smcp.registry.results import mcp_result
 

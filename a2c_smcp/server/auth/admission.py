@@ -1,8 +1,8 @@
 """Letting clients in: a clear yes of the provider, and for a bound key or token the proof of its device (WIRE §10).
 
 The proof is compared with what this Server knows by itself: its configured origins, the Engine.IO sid that it gave to
-the session, its clock, and the token that was presented. Host and X-Forwarded-* count for nothing: whoever relays a
-connection can write them.
+the session, its clock, and the token that was presented. Host and X-Forwarded-* count for nothing: all who
+relay a connection can write them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,27 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from a2c_smcp.endpoint import Endpoint
-from a2c_smcp.errors import ConfigError, DeviceMismatch, NotAuthenticated, SMCPError
+from a2c_smcp.engine.packets import Json
+from a2c_smcp.errors import BadRequest, ConfigError, DeviceMismatch, NotAuthenticated, SMCPError
+from a2c_smcp.http.loopback import LOOPBACK_HOSTS
+from a2c_smcp.protocol.codec import loads
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake, Principal, admit, credentials
-from a2c_smcp.server.monitoring import Metrics, audit
 
-__all__ = ["Admission", "BoundKeys", "checked_origin", "loopback_origins", "no_sid"]
+__all__ = ["Admission", "BoundKeys", "checked_origin", "loopback_origins", "no_sid", "read_auth"]
 
-_NAMES = ("127.0.0.1", "localhost", "[::1]")
+OnRefused: TypeAlias = Callable[[str | None, SMCPError, Principal | None], None]
+"""Is told the address of a client that was refused, why, and who it is if that is known."""
+
+
+def read_auth(auth: Json) -> object:
+    """The object of a CONNECT; `None` if there is none, or it cannot be read."""
+    try:
+        return loads(str(auth, "utf-8")) if auth else None
+    except (BadRequest, UnicodeDecodeError):
+        return None
 
 
 def no_sid() -> None:
@@ -27,37 +39,38 @@ def no_sid() -> None:
 
 
 class Admission:
-    """Says who a client is. Refusals are counted, and written to the audit log."""
+    """Says who a client is. `on_refused` is told of each client that is not let in."""
 
     def __init__(
-        self, auth: AuthenticationProvider, metrics: Metrics, timeout: float, origins: Iterable[str] = ()
+        self, auth: AuthenticationProvider, on_refused: OnRefused, timeout: float, origins: Iterable[str] = ()
     ) -> None:
         self.bound_keys = BoundKeys(origins)
-        self._auth, self._metrics, self._timeout = auth, metrics, timeout
+        self._auth, self._on_refused, self._timeout = auth, on_refused, timeout
 
     async def admit(
         self, handshake: Handshake, auth: object = None, proving: Callable[[], str | None] = no_sid
     ) -> Principal:
         """Raises `NotAuthenticated`."""
         headers = handshake.headers
-        principal = await admit(self._auth, handshake.sio, handshake.environ, auth, headers, self._timeout)
-        self.bound_keys.check(principal, auth, headers, proving)
+        with self.refusing(handshake):
+            principal = await admit(self._auth, handshake.sio, handshake.environ, auth, headers, self._timeout)
+        with self.refusing(handshake, principal):
+            self.bound_keys.check(principal, auth, headers, proving)
         return principal
 
     @contextmanager
-    def audited(self, handshake: Handshake) -> Iterator[None]:
-        """Counts a refusal, and writes it to the audit log."""
+    def refusing(self, handshake: Handshake, principal: Principal | None = None) -> Iterator[None]:
+        """Encloses a check of a client. Its refusal is told to `on_refused`."""
         try:
             yield
         except SMCPError as error:
-            self._metrics.count("refused_total", code=error.code)
-            audit("refused", code=error.code, client=handshake.client)
+            self._on_refused(handshake.client, error, principal)
             raise
 
 
 def loopback_origins(scheme: str, port: int) -> tuple[str, ...]:
     """The origins of a Server that is reached on this machine."""
-    return tuple(Endpoint(url=f"{scheme}://{name}:{port}").origin for name in _NAMES)
+    return tuple(Endpoint(url=f"{scheme}://{name}:{port}").origin for name in LOOPBACK_HOSTS)
 
 
 def checked_origin(text: str) -> str:
@@ -103,7 +116,6 @@ class BoundKeys:
         except ClockDiffers as error:
             raise NotAuthenticated(error.about, now=int(now)) from None
         except DeviceMismatch as error:
-            audit("device not proved", principal=principal.id, device=principal.device, reason=error.about)
             raise NotAuthenticated(error.about, device=True) from None
 
 

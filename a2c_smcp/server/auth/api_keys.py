@@ -24,6 +24,7 @@ __all__ = [
     "DefaultAuthenticationProvider",
     "KeysFileError",
     "hash_key",
+    "key_id",
     "new_key",
     "read_entries",
     "read_entry",
@@ -49,6 +50,20 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
         self._free = {hash_key(key): _holder(hash_key(key)) for key in keys}
         self._holders = self._free | (_read_keys(self._file) if self._file else {})
 
+    @property
+    def file(self) -> Path | None:
+        """The keys file, if there is one."""
+        return self._file
+
+    @property
+    def holders(self) -> tuple[Principal, ...]:
+        """The holders of all keys, by `credential`, which is the id of a key."""
+        return tuple(self._holders.values())
+
+    def is_in_file(self, holder: Principal) -> bool:
+        """Whether this key is in the keys file. Others are options of the program."""
+        return all(holder.credential != free.credential for free in self._free.values())
+
     async def authenticate(
         self, sio: Any, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
     ) -> bool | Principal:
@@ -56,9 +71,13 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
         return next((holder for holder in found if not holder.expired), found[0] if found else False)
 
     def valid(self, principal: Principal) -> bool:
-        return any(
-            (holder, holder.credential) == (principal, principal.credential) for holder in self._holders.values()
-        )
+        return self.current(principal) is not None
+
+    def current(self, principal: Principal) -> Principal | None:
+        """The holder of the same key, if it may still do exactly the same things."""
+        holder = next((each for each in self.holders if each.credential == principal.credential), None)
+        is_same = holder is not None and replace(holder, expires=principal.expires) == principal
+        return holder if holder and is_same and not holder.expired else None
 
     def reload(self) -> None:
         if self._file is None:
@@ -145,10 +164,13 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return entries
 
 
-def _holder(hashed: str, principal: Principal | None = None) -> Principal:
+def key_id(hashed: str) -> str:
     """A key is identified by a short digest of its hash: enough to tell keys apart, too little to try keys against."""
-    token = bytes.fromhex(hashed.removeprefix("sha256:"))
-    fingerprint = f"key-{hashlib.sha256(token).hexdigest()[:8]}"
+    return f"key-{hashlib.sha256(bytes.fromhex(hashed.removeprefix('sha256:'))).hexdigest()[:8]}"
+
+
+def _holder(hashed: str, principal: Principal | None = None) -> Principal:
+    token, fingerprint = bytes.fromhex(hashed.removeprefix("sha256:")), key_id(hashed)
     return replace(principal or Principal(fingerprint), credential=fingerprint, token=token)
 
 

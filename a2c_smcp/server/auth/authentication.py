@@ -66,7 +66,7 @@ class Principal:
         return True
 
     def allows_name(self, name: str) -> bool:
-        """Whether the client may use this name, in whichever office and role."""
+        """Whether the client may use this name, in any office and role."""
         return _matches(name, self.names)
 
     def check(self, role: Role, name: str, office_id: str) -> None:
@@ -98,6 +98,13 @@ class AuthenticationProvider(ABC):
     def valid(self, principal: Principal) -> bool:
         """Whether a client that was admitted earlier may stay. It is called after a reload."""
         return True
+
+    def current(self, principal: Principal) -> Principal | None:
+        """A client that was admitted earlier, as it may stay: its credential may expire at another time now.
+
+        `None` if it may not stay. It is called after a reload.
+        """
+        return principal if self.valid(principal) else None
 
     def reload(self) -> None:
         """Reads the credentials again. It is called on SIGHUP."""

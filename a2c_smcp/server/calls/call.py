@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cached_property
 from hashlib import sha256
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -18,7 +19,7 @@ from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
 from a2c_smcp.server.routing_fields import raw_params
 
-__all__ = ["Asker", "Call", "CallIdentity", "Callee", "Key", "Waiter"]
+__all__ = ["Asker", "Call", "CallIdentity", "Callee", "Deliver", "Key", "Waiter", "key_of"]
 
 Key = tuple[str, str, str, str]
 """Office, instance or principal of the agent, name of the agent, `req_id`: equal for the same tool call (WIRE §5)."""
@@ -30,14 +31,21 @@ _LARGE = 8 * 1024
 class Asker(Protocol):
     """Who is answered: a connection, or another node."""
 
-    def reply(self, number: int | None, event: EventSpec, outcome: Outcome) -> None:
-        """Sends the outcome of the request that this asker knows by a number. `None` wants no answer."""
+    def reply(self, number: int | None, event: EventSpec, outcome: Outcome, *, is_known: bool = False) -> None:
+        """Sends the outcome of the request that this asker knows by a number. `None` wants no answer.
+
+        `is_known`: the agent was answered before, so the end of this call was reported then.
+        """
 
 
 class Callee(Protocol):
     """Where a call was written to: a connection of this node, which acks it by the number that it has there."""
 
     pending: dict[int, Call]
+
+
+def key_of(agent: Member, req_id: str) -> Key:
+    return (agent.office_id, agent.instance or agent.owner, agent.name, req_id)
 
 
 class CallIdentity:
@@ -84,9 +92,10 @@ class Call(msgspec.Struct, eq=False):
     `caller` and `target` are seats, `caller_sid` and `target_sid` the connections, which change when a client resumes.
     `asker` and `number` say who gets the answer; the other `waiters` sent the same tool call again and joined this one.
     `is_awaited` is false after the agent has reconnected and before it sends the call again. `cancel` is what the agent
-    sent to cancel it. `until` is the deadline, by `time.monotonic`, which is also the event loop's clock. `bucket` is
-    what `Deadlines.add` returned. `sent` counts how often it was written to its computer: an error of a call that was
-    never written says `not_run` (WIRE §5), any other `unknown`, unless the node that refused it knows better.
+    sent to cancel it. The end of a call that `is_reported` was reported by another node. `until` is the deadline, by
+    `time.monotonic`, which is also the event loop's clock. `bucket` is what `Deadlines.add` returned.
+    `sent` counts how often it was written to its computer: an error of a call that was never written says `not_run`
+    (WIRE §5), any other `unknown`, unless the node that refused it knows better.
     """
 
     event: EventSpec
@@ -108,6 +117,7 @@ class Call(msgspec.Struct, eq=False):
     outcome: Outcome | None = None
     sent: int = 0
     is_awaited: bool = True
+    is_reported: bool = False
     cancel: Json | None = None
     callee: Callee | None = None
     ack: int = 0
@@ -153,3 +163,7 @@ class Waiter(msgspec.Struct, eq=False):
     timeout: float
     until: float
     bucket: int = 0
+
+
+Deliver: TypeAlias = Callable[[Call, bool], bool]
+"""Writes a call to its target, perhaps again. Returns `False` if the target is away. Raises what refuses it."""

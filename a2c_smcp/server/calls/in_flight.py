@@ -15,7 +15,7 @@ Owners. The node of the computer owns a call: its duplicates, its deadline and i
 a computer of another node has a call too, which waits for that node's answer. A call is found in three ways:
 
 - by the id of its ack, in `connection.pending` of the connection that it was written to (`call.callee`);
-- by its two sids, its caller's and its target's, in `_by_connection`. They change only in `move` and `_join`, when a
+- by its two sids, its caller's and its target's, in `by_connection`. They change only in `move` and `_join`, when a
   client is back on another connection;
 - tool calls and sealed calls by their key, in `_by_key`. One that comes again joins the first (`_join`): it waits for
   the same outcome, with a deadline of its own. After the end the key still leads to the call as long as its answer is
@@ -41,56 +41,51 @@ from a2c_smcp.errors import BadRequest, CallCancelled, ComputerLeft, RateLimited
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.calls.by_connection import CallsByConnection, ConnectionCalls
-from a2c_smcp.server.calls.call import Asker, Call, Callee, CallIdentity, Key, Waiter
+from a2c_smcp.server.calls.call import Asker, Call, Callee, CallIdentity, Deliver, Key, Waiter, key_of
 from a2c_smcp.server.calls.deadlines import Deadlines, StallDetector
 from a2c_smcp.server.calls.kept_answers import KeptAnswers
-from a2c_smcp.server.connections import Connections
+from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.envelope import Envelope
+from a2c_smcp.server.observation import CallBegun, CallEnded, Observation
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
 from a2c_smcp.server.settings import Limits
 
-__all__ = ["Calls", "Deliver"]
+__all__ = ["Calls"]
 
 _LATER = 0.2
 
-Deliver = Callable[[Call, bool], bool]
-"""Writes a call to its target, perhaps again. Returns `False` if the target is away. Raises what refuses it."""
-
 
 class Calls:
-    """The calls of this node: from its agents, and from agents of other nodes to its computers."""
+    """Calls of this node's agents, and of other nodes' agents to its computers. None begins if `is_closing`."""
 
     def __init__(
         self,
         deliver: Deliver,
         withdraw: Callable[[Call], None],
-        is_reachable: Callable[[str], bool],
+        is_elsewhere: Callable[[str], bool],
         connections: Connections,
         limits: Limits,
+        observation: Observation,
     ) -> None:
         self._deliver = deliver
         self._withdraw = withdraw
-        self._is_reachable = is_reachable
+        self._is_elsewhere = is_elsewhere
+        self._observation = observation
         self._connections = connections
         self._limits = limits
         self._count = 0
         self._by_key: dict[Key, Call] = {}
-        self._by_connection = CallsByConnection(connections)
+        self.by_connection = CallsByConnection(connections)
         self._deadlines: Deadlines[Call | Waiter] = Deadlines(self._expire)
         bounds = limits.max_kept, limits.max_kept_bytes
         self._unheard: KeptAnswers[Key] = KeptAnswers(limits.keep_time, *bounds, self._forget_key)
         self._recent: KeptAnswers[Key] = KeptAnswers(limits.half_open_time, *bounds, self._forget_key)
         self._stalls = StallDetector()
-        self._is_closing = False
+        self.is_closing = False
         self._over = asyncio.Event()
 
     def __len__(self) -> int:
         return self._count
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether this Server shuts down, and takes no new calls."""
-        return self._is_closing
 
     # Begin
 
@@ -112,7 +107,7 @@ class Calls:
         if event.is_call:
             key = (caller.office_id, caller.instance or caller.owner, caller.name, req_id)
             known = self._by_key.get(key)
-        by_connection, limits, size = self._by_connection, self._limits, envelope.size
+        by_connection, limits, size = self.by_connection, self._limits, envelope.size
         asking, serving = by_connection[sid], by_connection[target_sid]
         if known is not None and not self._is_sealed_anew(known, envelope):
             self._check_waits(asking, outcome="unknown")
@@ -120,7 +115,7 @@ class Calls:
             return
         if (
             sent_before
-            or self._is_closing
+            or self.is_closing
             or asking.waits >= limits.calls_per_agent
             or len(serving.serves) >= limits.calls_per_computer
             or serving.served_bytes + size > limits.in_flight_bytes
@@ -144,6 +139,8 @@ class Calls:
         self._send_first(call, now)
 
     def _send_first(self, call: Call, now: float) -> None:
+        if self._observation.is_watched and isinstance(call.asker, Connection):
+            self._observation.report_often(CallBegun(call, call.asker))
         if not self._stalls.is_recent(now):
             self.send(call)
             return
@@ -166,7 +163,7 @@ class Calls:
         """Raises what refuses a new call. Nothing of such a call is kept."""
         limits = self._limits
         self._check_waits(asking)
-        if self._is_closing:
+        if self.is_closing:
             raise Closing(outcome="not_run")
         if len(serving.serves) >= limits.calls_per_computer:
             raise RateLimited(f"at most {limits.calls_per_computer} calls to one computer at a time")
@@ -195,17 +192,18 @@ class Calls:
         """The same call again: it gets the outcome of the first."""
         if not call.event.is_sealed and not call.identity.is_same(CallIdentity(envelope)):
             raise BadRequest("req_id: was used for another call", field="req_id")
-        call.is_awaited = True
+        was_awaited, call.is_awaited = call.is_awaited, True
         if call.outcome is not None:
             call.caller_sid = caller.sid
-            asker.reply(number, call.event, call.outcome)
+            asker.reply(number, call.event, call.outcome, is_known=was_awaited)
             return
-        if call.caller_sid != caller.sid:
-            self._by_connection.unlink_caller(call)
-            self._by_connection.link_caller(call, caller.sid)
+        is_stale = self._is_elsewhere(caller.sid) and self._connections.get(call.caller_sid) is not None
+        if call.caller_sid != caller.sid and not is_stale:  # a node may not know yet that the agent is back here
+            self.by_connection.unlink_caller(call)
+            self.by_connection.link_caller(call, caller.sid)
         waiter = Waiter(call, caller.sid, asker, number, timeout, until)
         waiter.bucket = self._deadlines.add(waiter, until)
-        self._by_connection.of(caller.sid).waits += 1
+        self.by_connection.of(caller.sid).waits += 1
         call.waiters = [*(call.waiters or ()), waiter]
 
     def _is_sealed_anew(self, call: Call, envelope: Envelope) -> bool:
@@ -255,28 +253,36 @@ class Calls:
         if call.outcome is not None:
             return
         call.outcome = outcome
+        if self._observation.is_watched:
+            self._report_end(call, outcome)
         self._count -= 1
         self._deadlines.discard(call, call.bucket)
         if call.callee is not None:
             call.callee.pending.pop(call.ack, None)
-        self._by_connection.unlink_target(call)
-        self._by_connection.unlink_caller(call)
+        self.by_connection.unlink_target(call)
+        self.by_connection.unlink_caller(call)
         asker, waiters = call.asker, call.waiters
         call.asker = call.waiters = None
-        self._by_connection.stop_waiting(call.caller.sid)
+        self.by_connection.stop_waiting(call.caller.sid)
         if call.key is not None:
             self._keep(call.key, call)
         if asker is not None:
             asker.reply(call.number, call.event, outcome)
         if waiters:
             self._answer_waiters(waiters, call.event, outcome)
-        if self._is_closing and not self._count:
+        if self.is_closing and not self._count:
             self._over.set()
+
+    def _report_end(self, call: Call, outcome: Outcome) -> None:
+        """Before the answer leaves, if the agent is a client of this node."""
+        if not (call.is_reported or self._is_elsewhere(call.caller_sid)):
+            ends = self._connections.get(call.caller_sid), self._connections.get(call.target_sid)
+            self._observation.report_often(CallEnded(call, outcome, *ends))
 
     def _answer_waiters(self, waiters: Sequence[Waiter], event: EventSpec, outcome: Outcome) -> None:
         for waiter in waiters:
             self._deadlines.discard(waiter, waiter.bucket)
-            self._by_connection.stop_waiting(waiter.caller_sid)
+            self.by_connection.stop_waiting(waiter.caller_sid)
             waiter.asker.reply(waiter.number, event, outcome)
 
     def _expire(self, item: Call | Waiter) -> None:
@@ -284,7 +290,7 @@ class Calls:
             call = item.call
             if call.waiters and item in call.waiters:
                 call.waiters.remove(item)
-                self._by_connection.stop_waiting(item.caller_sid)
+                self.by_connection.stop_waiting(item.caller_sid)
                 item.asker.reply(item.number, call.event, call.timed_out(item.timeout))
         elif item.outcome is None:
             was_sent = item.sent > 0
@@ -297,7 +303,7 @@ class Calls:
         if (is_here and not call.caller.instance) or isinstance(call.outcome, Refused):
             del self._by_key[key]
             return
-        is_heard = is_here or (call.is_awaited and self._is_reachable(call.caller_sid))
+        is_heard = is_here or (call.is_awaited and self._is_elsewhere(call.caller_sid))
         kept = self._recent if is_heard else self._unheard
         kept.keep(key, call.shrink(), monotonic())
 
@@ -313,7 +319,7 @@ class Calls:
         """
         offices = set()
         for seat in seats:
-            call = self._by_key.get(_key(seat, req_id))
+            call = self._by_key.get(key_of(seat, req_id))
             if call is not None and call.outcome is None:
                 call.cancel = cancel
                 offices.add(call.caller.office_id)
@@ -329,17 +335,17 @@ class Calls:
 
         Returns calls to it that were cancelled meanwhile: it has missed the cancels.
         """
-        calls = self._by_connection.get(old)
+        calls = self.by_connection.get(old)
         if calls is None or old == new:
             return []
         for call in list(calls.asks):
-            self._by_connection.unlink_caller(call)
-            self._by_connection.link_caller(call, new)
+            self.by_connection.unlink_caller(call)
+            self.by_connection.link_caller(call, new)
             call.is_awaited = False
         cancelled = []
         for call in list(calls.serves):
-            self._by_connection.unlink_target(call)
-            self._by_connection.link_target(call, new)
+            self.by_connection.unlink_target(call)
+            self.by_connection.link_target(call, new)
             call.callee = None
             if call.cancel is None:
                 self.send(call)
@@ -348,51 +354,47 @@ class Calls:
         return cancelled
 
     def computer_left(self, computer: Member) -> None:
-        for call in self._by_connection.served_by(computer.sid):
+        for call in self.by_connection.served_by(computer.sid):
             self.finish(call, call.refused(ComputerLeft(repr(computer.name), computer=computer.name)))
 
     def agent_left(self, agent: Member) -> None:
         """Drops the kept answers of an agent that has left for good. Calls in flight can no longer be joined."""
-        mine = _key(agent, "")[:3]
+        mine = key_of(agent, "")[:3]
         for kept in (self._unheard, self._recent):
             kept.drop_office(agent.office_id, lambda key: key[:3] == mine)
-        for call in self._by_connection[agent.sid].asks:
+        for call in self.by_connection[agent.sid].asks:
             if call.key and call.key[:3] == mine:
                 self._by_key.pop(call.key, None)
                 call.key = None
 
     def disconnected(self, sid: str) -> None:
         """The connection has ended. Its calls in flight stay."""
-        if calls := self._by_connection.get(sid):
-            self._by_connection.tidy(sid, calls)
+        if calls := self.by_connection.get(sid):
+            self.by_connection.tidy(sid, calls)
 
     def send_again(self, is_target: Callable[[str], bool]) -> None:
         """Sends calls to these targets again. A node that knows a call already joins it with the first."""
-        for call in [call for call in self._by_connection.running() if is_target(call.target_sid)]:
+        for call in [call for call in self.by_connection.running() if is_target(call.target_sid)]:
             self.send(call)
 
     def fail_requests(self, is_target: Callable[[str], bool], error: SMCPError) -> None:
         """Ends every request to these targets that may be repeated."""
-        for call in [call for call in self._by_connection.running() if is_target(call.target_sid)]:
+        for call in [call for call in self.by_connection.running() if is_target(call.target_sid)]:
             if not call.event.is_call:
                 self.finish(call, Refused(error))
 
     def is_engaged(self, sid: str) -> bool:
         """Whether a connection has calls in flight, as caller or as target."""
-        return not self._by_connection[sid].is_over
+        return not self.by_connection[sid].is_over
 
     async def drain(self) -> None:
         """Takes no new calls, waits for those in flight for a while, and refuses the rest."""
-        self._is_closing = True
+        self.is_closing = True
         if self._count:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.drain_timeout):
                     await self._over.wait()
-        for call in list(self._by_connection.running()):
+        for call in list(self.by_connection.running()):
             self.finish(call, call.refused(Closing()))
         self._unheard.clear()
         self._recent.clear()
-
-
-def _key(agent: Member, req_id: str) -> Key:
-    return (agent.office_id, agent.instance or agent.owner, agent.name, req_id)

@@ -35,11 +35,12 @@ from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.directory.interface import NodeMessenger
 from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.envelope import HEAD_ROOM, Envelope
-from a2c_smcp.server.monitoring import Metrics
+from a2c_smcp.server.observation import Observation
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Moved, Outcome, Refused
 from a2c_smcp.server.routing_fields import RequestFields
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
+from a2c_smcp.telemetry.metrics import Metrics
 
 __all__ = ["Relay", "check_size"]
 
@@ -59,6 +60,7 @@ class Relay:
         metrics: Metrics,
         limits: Limits,
         nodes: NodeMessenger | None,
+        observation: Observation,
     ) -> None:
         self._directory = directory
         self._connections = connections
@@ -66,10 +68,9 @@ class Relay:
         self._limits = limits
         self._tells = TellWriter(connections, metrics, limits)
         self._node_calls = NodeCalls(nodes, self._node_answered, self._node_tells, background) if nodes else None
-        self.calls = Calls(self._deliver, self._withdraw, self._is_reachable, connections, limits)
-        self._total = 0
-        metrics.gauge("calls_in_flight", self.calls.__len__)
-        metrics.gauge("calls_total", lambda: self._total)
+        self.calls = Calls(self._deliver, self._withdraw, self._is_elsewhere, connections, limits, observation)
+        metrics.watch("a2c_calls_in_flight", self.calls.__len__)
+        self._from_nodes = metrics.counter("a2c_node_calls_total")
 
     # What agents ask
 
@@ -107,7 +108,6 @@ class Relay:
         asker: Asker,
         number: int | None,
     ) -> None:
-        self._total += 1
         seconds = self._limits.request_timeout if timeout is None else timeout + _SERVER_MARGIN
         self.calls.begin(route.event, route.caller, route.target, envelope, req_id, seconds, sent_before, asker, number)
 
@@ -173,6 +173,7 @@ class Relay:
         if target is None:
             request.asker.reply(request.number, request.event, Moved.GONE)
             return
+        self._from_nodes.value += 1
         self.calls.begin(
             request.event,
             request.caller,
@@ -206,9 +207,6 @@ class Relay:
 
     def _is_elsewhere(self, sid: str) -> bool:
         return bool(self._node_calls and self._node_calls.elsewhere(sid))
-
-    def _is_reachable(self, sid: str) -> bool:
-        return self._connections.get(sid) is not None or self._is_elsewhere(sid)
 
     def _deliver(self, call: Call, is_again: bool) -> bool:
         size, envelope = call.size, call.envelope

@@ -20,9 +20,9 @@ from a2c_smcp.errors import RateLimited
 from a2c_smcp.mcp_events import TELL_LOG_EVENT, TELL_PROGRESS_EVENT
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.server.connections import Connection, Connections
-from a2c_smcp.server.monitoring import Metrics
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.tell_pace import TellPace
+from a2c_smcp.telemetry.metrics import Metrics
 
 __all__ = ["TellWriter", "may_be_lost"]
 
@@ -53,7 +53,7 @@ class TellWriter:
         except RateLimited:
             self.count_dropped("rate")
             raise
-        self._metrics.count("tells_total")
+        self._metrics.count("a2c_tells_total")
 
     def write(self, sid: str, office_id: str, packet: bytes) -> None:
         """Writes a tell to the agent of an office, if it is there. Raises `RateLimited` if it reads too slowly."""
@@ -69,4 +69,4 @@ class TellWriter:
         connection.channel.send(packet)
 
     def count_dropped(self, reason: str) -> None:
-        self._metrics.count("tells_dropped_total", reason=reason)
+        self._metrics.count("a2c_tells_dropped_total", reason)

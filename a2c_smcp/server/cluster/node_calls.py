@@ -71,11 +71,15 @@ class _Request(msgspec.Struct, array_like=True, tag="?"):
 
 
 class _Answered(msgspec.Struct, array_like=True, tag="="):
-    """An answer: its arguments as JSON, and behind it attachments of these sizes."""
+    """An answer: its arguments as JSON, and behind it attachments of these sizes.
+
+    `is_known`: another node has answered the agent with it before.
+    """
 
     id: int
     is_binary: bool = False
     attachments: tuple[int, ...] = ()
+    is_known: bool = False
 
 
 class _RefusedCall(msgspec.Struct, array_like=True, tag="!"):
@@ -138,15 +142,15 @@ class NodeAsker:
         self._outbox = outbox
         self._node = node
 
-    def reply(self, number: int | None, event: EventSpec, outcome: Outcome) -> None:
+    def reply(self, number: int | None, event: EventSpec, outcome: Outcome, *, is_known: bool = False) -> None:
         assert number is not None
         if isinstance(outcome, Refused) and isinstance(outcome.error, Closing):
             outcome = Moved.LOST  # the computer may be back on another node
         match outcome:
             case Answer():
-                self._outbox.send(self._node, _encode(_Answered(number)), outcome.body)
+                self._outbox.send(self._node, _encode(_Answered(number, is_known=is_known)), outcome.body)
             case BinaryAnswer():
-                head, body = _Answered(number, True, tuple(map(len, outcome.attachments))), outcome.body
+                head, body = _Answered(number, True, tuple(map(len, outcome.attachments)), is_known), outcome.body
                 self._outbox.send(self._node, _encode(head), b"".join((body, *outcome.attachments)))
             case Refused(error=error):
                 became = {"outcome": error.outcome} if event.is_call else {}
@@ -183,7 +187,7 @@ class NodeCalls:
         self._directory.check()
         envelope, seat, number = call.envelope, call.caller, next(self._numbers)
         assert envelope
-        caller = _CallerSeat(seat.sid, seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
+        caller = _CallerSeat(call.caller_sid, seat.name, seat.office_id, seat.instance, seat.owner, seat.version)
         sizes = tuple(map(len, envelope.attachments))
         head = _Request(
             number, self._node, call.event.name, call.req_id, call.target_sid, timeout, caller, sent_before, sizes
@@ -245,7 +249,7 @@ class NodeCalls:
             case _Request():
                 return self._request(head, body)
             case _Answered():
-                self._settle(head.id, _answer(body, head.attachments))
+                self._settle(head.id, _answer(body, head.attachments), is_known=head.is_known)
             case _RefusedCall():
                 self._settle(head.id, Refused(SMCPError.from_wire(loads(str(body, "utf-8"))) or SMCPError()))
             case _Gone():
@@ -278,8 +282,10 @@ class NodeCalls:
             head.id,
         )
 
-    def _settle(self, number: int, outcome: Outcome) -> None:
+    def _settle(self, number: int, outcome: Outcome, *, is_known: bool = False) -> None:
         if asked := self._asked.pop(number, None):
+            # A call that was sent again may be known by its first sending, whose answer was lost on the way here.
+            asked.call.is_reported = is_known and asked.call.sent == 1
             self._on_outcome(asked.call, asked.sid, outcome)
 
     def _on_posted(self, numbers: Sequence[int], listeners: int | Exception) -> None:

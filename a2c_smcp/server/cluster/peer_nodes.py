@@ -12,7 +12,10 @@ from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.directory.interface import SharedDirectory
 from a2c_smcp.server.directory.nodes import node_of
 
-__all__ = ["PeerNodes"]
+__all__ = ["NODE_HEADER", "PeerNodes"]
+
+NODE_HEADER = b"x-a2c-node"
+"""In a request of another node: the secret that nodes share."""
 
 _SCHEMES = ("http://", "https://")
 _FRESH = 1.0
@@ -50,6 +53,17 @@ class PeerNodes:
         if not known.startswith(_SCHEMES):
             raise Unavailable(f"node {node!r} has not said under which URL others reach it")
         return known
+
+    async def others(self) -> dict[str, str]:
+        """The URLs of the other nodes that hold a lease. Raises `Unavailable` if none is known."""
+        try:
+            if not self._is_fresh:
+                await self._look()
+        except Unavailable:
+            if not self._urls:
+                raise
+        known = {node: self._leased(node) for node in self._urls if node != self._directory.node}
+        return {node: url for node, url in known.items() if url}
 
     async def secret(self) -> bytes:
         """The secret that this node shows to others. Raises `Unavailable`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import io
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -25,14 +26,14 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from a2c_smcp.errors import BadRequest, SMCPError, Unavailable
-from a2c_smcp.server.cluster.peer_nodes import PeerNodes
+from a2c_smcp.server.cluster.peer_nodes import NODE_HEADER, PeerNodes
 from a2c_smcp.server.directory.interface import SharedDirectory
 from a2c_smcp.server.http_requests import MAX_UNAUTHENTICATED, Headers, HttpRequest, HttpResponse
 from a2c_smcp.server.settings import Limits
 
 __all__ = ["ProxiedRequest", "Proxy", "TunnelEnd", "tunnel"]
 
-_NODE, _CLIENT = b"x-a2c-node", b"x-a2c-client"
+_NODE, _CLIENT = NODE_HEADER, b"x-a2c-client"
 _BETWEEN_NODES = frozenset({_NODE, _CLIENT})
 _HOP_BY_HOP = frozenset(
     b"connection content-length expect keep-alive proxy-connection te trailer transfer-encoding upgrade".split()
@@ -118,6 +119,29 @@ class Proxy:
         secret = await self._peers.secret()
         headers = [*_end_to_end(request.headers), (_CLIENT, _client_of(request)), (_NODE, secret)]
         return ProxiedRequest(node, f"{url}/socket.io/?{query}", headers, self._trust_for(url))
+
+    async def is_from_node(self, request: HttpRequest) -> bool:
+        """Whether another node asks for itself: it shows the secret."""
+        shown = request.header(_NODE)
+        return bool(shown) and await self._peers.knows(shown.encode("latin-1"))
+
+    async def pages(self, path: str, wanted: Callable[[str], bool]) -> dict[str, bytes | None]:
+        """What the other nodes that are `wanted` have at this path; `None` for one that does not answer.
+
+        Raises `Unavailable` if the store does not say which nodes there are.
+        """
+        urls = {node: url for node, url in (await self._peers.others()).items() if wanted(node)}
+        found = await asyncio.gather(*(self._page(node, f"{url}{path}") for node, url in urls.items()))
+        return dict(zip(urls, found, strict=True))
+
+    async def _page(self, node: str, url: str) -> bytes | None:
+        try:
+            headers = [(_NODE, await self._peers.secret())]
+            async with asyncio.timeout(_DIAL):
+                answer = await self._ask(ProxiedRequest(node, url, headers, self._trust_for(url)), "GET", None)
+        except (Unavailable, TimeoutError):
+            return None
+        return answer.body if answer.status == HTTPStatus.OK else None
 
     def drain(self) -> None:
         """Ends polls, which would wait longer than this node does: their clients poll again on another node."""

@@ -52,6 +52,9 @@ class DirectoryListener:
     def store_lost(self, error: Exception) -> None:
         """The store is out of reach, or this node's lease has ended. The directory reconnects by itself."""
 
+    def store_asked(self, command: str, seconds: float, *, is_answered: bool) -> None:
+        """A round trip to the store has ended."""
+
     async def survivors(self, members: Sequence[Member]) -> Collection[Member]:
         """Which of its members this node still wants to seat, now that it is back."""
         return members
@@ -73,6 +76,9 @@ class Directory(Protocol):
 
     def cached_seats(self, sid: str) -> tuple[Member, ...] | None:
         """The same as `seats` without waiting; `None` if this node does not know them."""
+
+    def own_members(self) -> tuple[Member, ...]:
+        """The members whose connections are on this node, or were when they were lost."""
 
     async def holder(self, instance: str) -> str | None:
         """The sid of the connection that has a seat with this instance digest."""

@@ -31,7 +31,7 @@ from contextlib import suppress
 
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.server.directory.nodes import LeaseToken, NameInUse, Pace, new_name
-from a2c_smcp.server.directory.store import Store
+from a2c_smcp.server.directory.store import OnAsked, Store, ignore_asked
 from a2c_smcp.server.directory.store_connection import StoreConnection
 
 __all__ = ["GONE", "RETURNED", "NodeLease"]
@@ -47,7 +47,9 @@ RETURNED, GONE = "=", "-"
 class NodeLease:
     """The lease of one node. `run` names the run of the store in which the last lease was taken, "" if none was."""
 
-    def __init__(self, url: str, node: str, node_url: str, prefix: str, pace: Pace) -> None:
+    def __init__(
+        self, url: str, node: str, node_url: str, prefix: str, pace: Pace, on_asked: OnAsked = ignore_asked
+    ) -> None:
         self.node = node
         self.trouble = asyncio.Event()
         self.run = ""
@@ -55,6 +57,7 @@ class NodeLease:
         self._facts = {"url": node_url, "started_at": str(time.time())}
         self._prefix = prefix
         self._pace = pace
+        self._on_asked = on_asked
         self._process = new_name() + new_name()
         self._connections: list[StoreConnection] = []
         self._held: tuple[Store, LeaseToken] | None = None
@@ -87,7 +90,7 @@ class NodeLease:
             connection = await StoreConnection.open(self._url, self._pace.patience, on_message, self.trouble.set)
             self._connections.append(connection)
         await self.subscribe(f"{self._prefix}nodes")
-        store = Store(self._connections[0], self._prefix)
+        store = Store(self._connections[0], self._prefix, self._on_asked)
         await store.prepare()
         run = await store.run_id()
         token, nodes = await self._register(store, run)

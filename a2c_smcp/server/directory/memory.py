@@ -35,6 +35,9 @@ class MemoryDirectory:
     def cached_seats(self, sid: str) -> tuple[Member, ...]:
         return tuple(self._seats.get(sid, {}).values())
 
+    def own_members(self) -> tuple[Member, ...]:
+        return tuple(member for seats in self._seats.values() for member in seats.values())
+
     async def holder(self, instance: str) -> str | None:
         return self._holders.get(instance)
 

@@ -72,7 +72,7 @@ class RedisDirectory:
         self._url = url
         self._prefix = prefix
         self._pace = pace or Pace()
-        self._lease = NodeLease(url, self.node, node_url, prefix, self._pace)
+        self._lease = NodeLease(url, self.node, node_url, prefix, self._pace, self._asked)
         self._mirror = Mirror(self.node, _MOST_IDLE)
         self._followed: set[str] = set()
         self._background = OwnedTasks()
@@ -114,6 +114,9 @@ class RedisDirectory:
         if not self._lease.is_held:
             return None
         return self._mirror.seats(sid) or (() if node_of(sid) == self.node else None)
+
+    def own_members(self) -> tuple[Member, ...]:
+        return tuple(seat.member for seat in self._mirror.own_seats())
 
     async def holder(self, instance: str) -> str | None:
         store, _ = self._ready()
@@ -188,6 +191,9 @@ class RedisDirectory:
         if not self.is_ready:
             raise Unavailable("the shared store is unreachable")
         return self._lease.store
+
+    def _asked(self, command: str, seconds: float, is_answered: bool) -> None:
+        self.listener.store_asked(command, seconds, is_answered=is_answered)
 
     def _require_all_nodes(self) -> None:
         """Raises `Unavailable` while the store does not know the members of nodes that are not back yet."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha1
 from pathlib import Path
@@ -18,10 +19,13 @@ from a2c_smcp.server.directory.nodes import LeaseLost, LeaseToken, NameInUse, No
 from a2c_smcp.server.directory.records import SeatRecord, change_text, field_of, office_of, seat_text
 from a2c_smcp.server.directory.store_connection import NoSuchScript, Reply, StoreConnection, Word
 
-__all__ = ["Published", "Store"]
+__all__ = ["OnAsked", "Published", "Store", "ignore_asked"]
 
 Published: TypeAlias = list[tuple[str, str]]
 """Offices, and what was published about each."""
+
+OnAsked: TypeAlias = Callable[[str, float, bool], None]
+"""Is told of each round trip: the command, how many seconds it took, and whether it was answered."""
 
 _SeatKey: TypeAlias = tuple[str, str, str]
 """A seat by its connection, office and field."""
@@ -32,11 +36,16 @@ _COMMON = "seats.lua"
 _BATCH = 128  # a script that takes longer than some milliseconds keeps all nodes waiting
 
 
+def ignore_asked(command: str, seconds: float, is_answered: bool) -> None:
+    """For a store whose round trips are not counted."""
+
+
 class Store:
     """Runs the scripts, each by a method of its name. Raises `Unavailable` if the store does not answer."""
 
-    def __init__(self, connection: StoreConnection, prefix: str) -> None:
+    def __init__(self, connection: StoreConnection, prefix: str, on_asked: OnAsked = ignore_asked) -> None:
         self._connection = connection
+        self._on_asked = on_asked
         self._prefix = prefix
 
     async def prepare(self) -> None:
@@ -151,10 +160,16 @@ class Store:
 
     async def _run(self, name: str, *words: Word) -> Reply:
         source, digest = _script(name)
+        began, is_answered = time.monotonic(), False
         try:
-            return await self._connection.ask("EVALSHA", digest, 0, self._prefix, *words)
+            answer = await self._connection.ask("EVALSHA", digest, 0, self._prefix, *words)
+            is_answered = True
         except NoSuchScript:
-            return await self._connection.ask("EVAL", source, 0, self._prefix, *words)
+            answer = await self._connection.ask("EVAL", source, 0, self._prefix, *words)
+            is_answered = True
+        finally:
+            self._on_asked(name, time.monotonic() - began, is_answered)
+        return answer
 
 
 @cache

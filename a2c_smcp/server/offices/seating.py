@@ -37,15 +37,18 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from a2c_smcp.errors import NotAuthenticated, SMCPError, Unavailable
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import offices as protocol
+from a2c_smcp.protocol.events import OLDER_FIELDS
 from a2c_smcp.protocol.offices import Change, Member, Office
 from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.directory.interface import DirectoryListener
-from a2c_smcp.server.monitoring import audit
+from a2c_smcp.server.observation import Displaced, Happened, Joined, Left, Observation, TakenOver
+from a2c_smcp.server.observation.telemetry import watch_offices
 from a2c_smcp.server.offices.notices import EncodedNotice, Notices, encode, read_notice
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
+from a2c_smcp.telemetry.metrics import Metrics
 
 __all__ = ["Offices", "Seating"]
 
@@ -56,10 +59,16 @@ _TRY_AGAIN = 1.0
 
 
 class Offices:
-    """The only writer of the directory. Each operation returns the change that it has committed."""
+    """The only writer of the directory. Each operation returns the change that it has committed.
 
-    def __init__(self, directory: Directory) -> None:
+    `on_commit` is told of it too, on this node only. `conflicts` counts changes that were decided again, because an
+    office had changed meanwhile.
+    """
+
+    def __init__(self, directory: Directory, on_commit: Callable[[Change], None] = lambda change: None) -> None:
+        self.conflicts = 0
         self._directory = directory
+        self._on_commit = on_commit
 
     async def join(
         self,
@@ -100,7 +109,9 @@ class Offices:
         for _ in range(_TRIES):
             change = await decide()
             if await self._directory.commit(change):
+                self._on_commit(change)
                 return change
+            self.conflicts += 1
         raise Unavailable("too many want to change this office at once, try again")
 
 
@@ -115,7 +126,9 @@ class Seating(DirectoryListener):
         notices: Notices,
         background: OwnedTasks,
         limits: Limits,
+        metrics: Metrics,
         dismiss: Callable[[Connection], None],
+        observation: Observation,
     ) -> None:
         self._directory = directory
         self._connections = connections
@@ -125,8 +138,12 @@ class Seating(DirectoryListener):
         self._background = background
         self._limits = limits
         self._dismiss = dismiss
-        self._offices = Offices(directory)
+        self._observation = observation
+        self._offices = Offices(directory, self._report)
         self._absent: dict[str, asyncio.TimerHandle] = {}
+        self._metrics = metrics
+        watch_offices(metrics, connections, directory)
+        metrics.watch("a2c_directory_conflicts_total", lambda: self._offices.conflicts)
 
     # What connections do
 
@@ -174,6 +191,21 @@ class Seating(DirectoryListener):
         except Unavailable:
             self._keep_seats(sid, _TRY_AGAIN)
 
+    def _report(self, change: Change) -> None:
+        """Each committed change is reported once, by the node that has committed it."""
+        left = {(seat.office_id, seat.role, seat.name): seat for seat in change.leaves}
+        happened: list[Happened] = []
+        for seat in change.enters:
+            before = left.pop((seat.office_id, seat.role, seat.name), None)
+            connection = self._connections.get(seat.sid)
+            if before is None:
+                happened.append(Joined(seat, connection))
+            elif before.sid != seat.sid:
+                happened.append(TakenOver(seat, connection))
+        gone = [Left(seat, change.is_lost, self._connections.get(seat.sid)) for seat in left.values()]
+        for each in (*gone, *happened):
+            self._observation.report(each)
+
     def close(self) -> None:
         for timer in self._absent.values():
             timer.cancel()
@@ -197,7 +229,7 @@ class Seating(DirectoryListener):
     def _cancel(self, notice: EncodedNotice, fields: dict[str, object]) -> None:
         """A call to a computer of this node may come from an agent on another."""
         office = self._directory.cached_office(notice.office_id)
-        if office and office.agent and office.agent.name == fields.get("agent", fields.get("robot_id")):
+        if office and office.agent and office.agent.name == fields.get("agent", fields.get(OLDER_FIELDS["agent"])):
             self._calls.cancel([office.agent], str(fields["req_id"]), notice.body)
 
     def message_received(self, message: bytes) -> None:
@@ -226,9 +258,14 @@ class Seating(DirectoryListener):
     def store_lost(self, error: Exception) -> None:
         self._relay.store_lost()
 
+    def store_asked(self, command: str, seconds: float, *, is_answered: bool) -> None:
+        self._metrics.histogram("a2c_directory_request_duration_seconds", command).observe(seconds)
+        if not is_answered:
+            self._metrics.count("a2c_directory_errors_total", command)
+
     def seat_lost(self, member: Member, why: SMCPError) -> None:
         """Disconnect the member. If the client asks for the seat again, the error says who has it now."""
-        audit("displaced", office=member.office_id, role=member.role, name=member.name, reason=str(why))
+        self._observation.report(Displaced(member, why))
         if connection := self._connections.get(member.sid):
             self._dismiss(connection)
 
@@ -261,7 +298,6 @@ class Seating(DirectoryListener):
             if connection := self._connections.get(seat.sid):
                 connection.routes.clear()
                 self._connections.enter(seat.office_id, connection)
-                audit("joined", office=seat.office_id, role=seat.role, name=seat.name, principal=seat.owner)
         for notice in change.notices:
             self._notices.deliver(encode(notice))
 
@@ -272,7 +308,6 @@ class Seating(DirectoryListener):
             self._calls.computer_left(seat)
         elif not is_lost:
             self._calls.agent_left(seat)
-        audit("left", office=seat.office_id, role=seat.role, name=seat.name)
 
     def _replace(self, ghost: str, by: str) -> None:
         """Moves the calls of an older connection to the one that has its seats now, and ends the older one."""

@@ -15,10 +15,11 @@ import aiohttp
 
 from a2c_smcp.engine.packets import Attachment, Json, Outgoing
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
+from a2c_smcp.http.asgi import Message, Receive, Scope, Send, until_disconnect
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
 from a2c_smcp.server.http_requests import VERSION_HEADER, HttpRequest, HttpResponse, refusal_response
-from a2c_smcp.server.mounts import Message, MountedRequest, Receive, Scope, Send
+from a2c_smcp.server.mounts import MountedRequest
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.interfaces import Application, SocketOwner
 
@@ -98,8 +99,7 @@ class _Body:
         self._patience = self._limits.request_read_timeout
 
     async def until_gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        await until_disconnect(self._receive)
 
     async def read(self, limit: int) -> bytes:
         try:
@@ -200,13 +200,16 @@ class AsgiWebSocket:
 
     def trust(self) -> None: ...
 
-    def write(self, parts: Sequence[Json]) -> None:
+    def write(self, parts: Sequence[Json]) -> int:
         if not self._is_over:
             self._start(self._send({"type": "websocket.send", "text": str(b"".join(parts), "utf-8")}), parts)
+        return sum(map(len, parts))
 
-    def write_all(self, packets: Sequence[Outgoing]) -> None:
+    def write_all(self, packets: Sequence[Outgoing]) -> int:
+        contents = [each if isinstance(each, bytes) else each.data for each in packets]
         if not self._is_over:
-            self._start(self._send_all(packets), [each if isinstance(each, bytes) else each.data for each in packets])
+            self._start(self._send_all(packets), contents)
+        return sum(map(len, contents))
 
     def close(self, code: int = 1000) -> None:
         if not self._is_over:

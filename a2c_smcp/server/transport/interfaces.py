@@ -8,7 +8,7 @@ its session, which writes to it and is told what comes. A channel belongs to the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from a2c_smcp.engine.packets import Json, Outgoing
 from a2c_smcp.server.cluster.proxy import ProxiedRequest
@@ -17,13 +17,24 @@ from a2c_smcp.server.http_requests import HttpRequest, HttpResponse
 from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.mounts import MountedRequest
 
-__all__ = ["Application", "SessionTable", "Socket", "SocketOwner"]
+__all__ = ["Application", "CutReason", "SessionTable", "Socket", "SocketOwner", "Traffic"]
 
-C = TypeVar("C", contravariant=True)
+C = TypeVar("C")
+CutReason: TypeAlias = Literal["slow_reader", "blocked", "flood", "crowd"]
+
+
+class Traffic:
+    """Bytes of messages from and to clients. Heads of frames and of HTTP are not counted."""
+
+    __slots__ = ("received", "sent")
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.sent = 0
 
 
 class Socket(Protocol):
-    """A websocket, whichever web server has it."""
+    """A websocket of any web server."""
 
     is_blocked: bool
 
@@ -34,11 +45,11 @@ class Socket(Protocol):
     def trust(self) -> None:
         """The peer is authenticated."""
 
-    def write(self, parts: Sequence[Json]) -> None:
-        """Writes one text message, which comes in parts."""
+    def write(self, parts: Sequence[Json]) -> int:
+        """Writes one text message, which comes in parts. Returns its size."""
 
-    def write_all(self, packets: Sequence[Outgoing]) -> None:
-        """Writes several messages."""
+    def write_all(self, packets: Sequence[Outgoing]) -> int:
+        """Writes several messages. Returns their size."""
 
     def close(self, code: int = 1000) -> None: ...
 
@@ -85,7 +96,8 @@ class SessionTable(Protocol[C]):
     """What a channel (`C`) needs of the table of all sessions."""
 
     hub: Hub
-    blocked: dict[Socket, float]
+    blocked: dict[Socket, tuple[float, C]]
+    traffic: Traffic
 
     async def connect(self, channel: C, auth: bytes) -> Connection:
         """Authenticates a CONNECT. Raises `SMCPError`, after a delay if its address was refused too often."""
@@ -97,7 +109,7 @@ class SessionTable(Protocol[C]):
     def schedule(self, channel: C) -> None:
         """Has to be called when the deadline of the session may have come nearer."""
 
-    def count_cut(self) -> None: ...
+    def count_cut(self, reason: CutReason) -> None: ...
 
     def cut(self, channel: C) -> None:
         """Ends a session whose client does not read, in a later step of the event loop."""

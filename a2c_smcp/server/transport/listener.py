@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -29,7 +29,13 @@ _AFTER_A_FAILURE = 0.1  # such as too many open files
 class HttpListener:
     """All connections that have not become websockets, tunnels to other nodes, and responses that are streamed."""
 
-    def __init__(self, app: Application, limits: Limits, proxies: Sequence[Network]) -> None:
+    def __init__(
+        self,
+        app: Application,
+        limits: Limits,
+        proxies: Sequence[Network],
+        before_writes: Callable[[], None] | None = None,
+    ) -> None:
         self.app = app
         self.limits = limits
         self.newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
@@ -37,7 +43,7 @@ class HttpListener:
         self._connections: set[HttpConnection] = set()
         self._tunnels: set[asyncio.Task[None]] = set()
         self._streams = OwnedTasks()
-        self._turns = Turns()
+        self._turns = Turns(before_writes)
 
     def protocol(self) -> HttpConnection:
         """Makes the protocol of a connection that was accepted."""

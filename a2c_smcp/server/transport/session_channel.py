@@ -109,7 +109,7 @@ class SessionChannel:
         """Sends one text packet. A client that has too much unread already is cut."""
         socket = self._socket
         if socket is not None and self.session.is_direct and not socket.is_blocked:
-            socket.write(parts)
+            self._sessions.traffic.sent += socket.write(parts)
         elif self._has_room(sum(map(len, parts))):
             self.session.send(b"".join(parts))
             self.flush()
@@ -118,7 +118,7 @@ class SessionChannel:
         """Sends several text packets, in one write if possible."""
         socket = self._socket
         if socket is not None and self.session.is_direct and not socket.is_blocked:
-            socket.write_all(packets)
+            self._sessions.traffic.sent += socket.write_all(packets)
         elif self._has_room(sum(map(len, packets))):
             for packet in packets:
                 self.session.send(packet)
@@ -166,7 +166,7 @@ class SessionChannel:
         """Takes a websocket with which the session begins, or which tries to take it over."""
         if self.session.transport is WEBSOCKET:
             self._socket = socket
-            socket.write((self.session.open(),))
+            self._sessions.traffic.sent += socket.write((self.session.open(),))
         else:
             self._candidate = socket
 
@@ -178,6 +178,7 @@ class SessionChannel:
             self.session.upgrade_ends()
 
     def heard(self, socket: Socket, text: bytes) -> None:
+        self._sessions.traffic.received += len(text)
         if socket is self._socket:
             happening = self.session.receive(text, monotonic())
             if type(happening) is Event and self.connection is not None:
@@ -190,6 +191,7 @@ class SessionChannel:
             self._probe(socket, text)
 
     def heard_binary(self, socket: Socket, data: bytes) -> None:
+        self._sessions.traffic.received += len(data)
         if socket is self._socket:
             self.handle(self.session.receive_binary(data, monotonic()))
             self.flush()
@@ -198,17 +200,17 @@ class SessionChannel:
 
     def heard_too_much(self, socket: Socket) -> None:
         """WIRE §6: what is too large for an unauthenticated client is not even read."""
-        self._sessions.count_cut()
+        self._sessions.count_cut("flood")
         if socket is self._candidate:
             self._fail_upgrade()
         elif self.session.is_authenticated:
             self.abort()
         else:
-            self._refuse(_SMCP, NotAuthenticated())
+            self._turn_away(_SMCP, NotAuthenticated())
             self.close(Reason.REFUSED)
 
     def blocked(self, socket: Socket) -> None:
-        self._sessions.blocked[socket] = monotonic()
+        self._sessions.blocked[socket] = monotonic(), self
 
     def unblocked(self, socket: Socket) -> None:
         self._sessions.blocked.pop(socket, None)
@@ -237,7 +239,7 @@ class SessionChannel:
             self._candidate = None
             socket.close(1002)
         else:
-            socket.write((answer,))
+            self._sessions.traffic.sent += socket.write((answer,))
         self.flush()
 
     def _fail_upgrade(self) -> None:
@@ -293,7 +295,7 @@ class SessionChannel:
                 self._answer_poll()
             return
         if session.queued and not socket.is_blocked:
-            socket.write_all(session.take(WEBSOCKET))
+            self._sessions.traffic.sent += socket.write_all(session.take(WEBSOCKET))
         if session.is_closed and not session.queued:
             socket.close()
 
@@ -323,12 +325,12 @@ class SessionChannel:
 
     def _connect(self, event: Connect) -> None:
         if event.body is None and not self.session.is_authenticated:
-            self._refuse(event.namespace, NotAuthenticated())
+            self._turn_away(event.namespace, NotAuthenticated())
             self.close(Reason.REFUSED)
         elif event.namespace != _SMCP:
-            self._refuse(event.namespace, BadRequest(f"this server has the namespace {SMCP_NAMESPACE} only"))
+            self._turn_away(event.namespace, BadRequest(f"this server has the namespace {SMCP_NAMESPACE} only"))
         elif event.is_repeated:
-            self._refuse(event.namespace, BadRequest("this namespace is connected, or about to be"))
+            self._turn_away(event.namespace, BadRequest("this namespace is connected, or about to be"))
         else:
             self._sessions.hub.background.spawn(self._authenticate(bytes(event.body or b"")))
 
@@ -340,7 +342,7 @@ class SessionChannel:
             return
         except Exception:
             logger.exception("a handshake failed")
-            self._refuse(_SMCP, SMCPError())
+            self._turn_away(_SMCP, SMCPError())
             return
         self.connection = connection
         if self._is_finished or self.session.is_closed:
@@ -352,6 +354,10 @@ class SessionChannel:
             self._socket.trust()
         self.flush()
 
+    def _turn_away(self, namespace: bytes, error: SMCPError) -> None:
+        self._sessions.hub.refuse_handshake(self.address, error)
+        self._refuse(namespace, error)
+
     def _refuse(self, namespace: bytes, error: SMCPError) -> None:
         body = {"message": error.message, "data": error.to_refusal()}
         closed = self.session.refuse(namespace, dumps(body).encode())
@@ -361,10 +367,8 @@ class SessionChannel:
 
     def _has_room(self, size: int) -> bool:
         """Whether so many more bytes may be queued. If not, the client is cut."""
-        if self.session.is_closed:
-            return False
-        if self.unread + size <= self._budget:
-            return True
+        if self.session.is_closed or self.unread + size <= self._budget:
+            return not self.session.is_closed
         self._sessions.cut(self)
         return False
 

@@ -40,14 +40,16 @@ async def respond(request: HttpRequest, sessions: Sessions, headers: Headers) ->
             return text_response(200, sessions.open(request, POLLING).session.open(), headers)
         packets = await _trusted(_session_of(request, sessions), request).poll()
         if packets is None:
-            raise BadRequest("this session is not polled here, or by somebody else already")
-        return text_response(200, encode_payload(packets), headers)
+            raise BadRequest("this session is not polling, or another request polls it already")
+        payload = encode_payload(packets)
+        sessions.traffic.sent += len(payload)
+        return text_response(200, payload, headers)
     if request.method == "HEAD":  # from another node, before it reads a large body
         is_authenticated = _session_of(request, sessions).session.is_authenticated
         return text_response(200 if is_authenticated else 404, b"", headers)
     if request.method != "POST":
         return text_response(405, b"Method not allowed", headers)
-    await _post(request, _trusted(_session_of(request, sessions), request))
+    sessions.traffic.received += await _post(request, _trusted(_session_of(request, sessions), request))
     return text_response(200, b"OK", headers)
 
 
@@ -65,9 +67,11 @@ def _trusted(channel: SessionChannel, request: HttpRequest) -> SessionChannel:
     return channel
 
 
-async def _post(request: HttpRequest, channel: SessionChannel) -> None:
-    """Handles the packets of a POST, one POST at a time. One that is not read as a whole ends the session, which would
-    have a gap."""
+async def _post(request: HttpRequest, channel: SessionChannel) -> int:
+    """Handles the packets of a POST, one POST at a time. Returns its size.
+
+    One that is not read as a whole ends the session, which would have a gap.
+    """
     try:
         with channel.posting():
             body = await request.body.read(channel.session.max_frame)
@@ -82,3 +86,4 @@ async def _post(request: HttpRequest, channel: SessionChannel) -> None:
             raise BadRequest(f"not a list of Engine.IO packets: {error}") from None
         raise
     channel.flush()
+    return len(body)

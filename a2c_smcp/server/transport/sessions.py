@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from math import inf
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import EngineLimits, Transport
@@ -24,11 +25,12 @@ from a2c_smcp.server.connections import Connection
 from a2c_smcp.server.directory.nodes import sid_at
 from a2c_smcp.server.http_requests import HttpRequest
 from a2c_smcp.server.hub import Hub
-from a2c_smcp.server.monitoring import Metrics
+from a2c_smcp.server.observation import ReaderCut
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.admission import Newcomers, Refusals
-from a2c_smcp.server.transport.interfaces import Socket
+from a2c_smcp.server.transport.interfaces import CutReason, Socket, Traffic
 from a2c_smcp.server.transport.session_channel import SessionChannel
+from a2c_smcp.telemetry.metrics import Metrics
 
 __all__ = ["Sessions"]
 
@@ -46,7 +48,7 @@ class Sessions:
 
     def __init__(self, hub: Hub, limits: Limits, metrics: Metrics, node: str | None) -> None:
         self.hub = hub
-        self.blocked: dict[Socket, float] = {}
+        self.blocked: dict[Socket, tuple[float, SessionChannel]] = {}
         self._limits = limits
         self._engine_limits = EngineLimits(
             ping_interval=limits.ping_interval,
@@ -56,10 +58,14 @@ class Sessions:
             max_message=limits.max_message,
             max_ack=limits.max_message - _HEAD_ROOM,
         )
+        self.traffic = traffic = Traffic()
         self._metrics = metrics
         self._node = node
         self._channels: dict[str, SessionChannel] = {}
-        self._newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers, self.count_cut)
+        metrics.watch("a2c_sessions", self._channels.__len__)
+        metrics.watch("a2c_received_bytes_total", lambda: traffic.received)
+        metrics.watch("a2c_sent_bytes_total", lambda: traffic.sent)
+        self._newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers, partial(self.count_cut, "crowd"))
         self._refusals = Refusals()
         self._period = max(
             0.02,
@@ -126,13 +132,14 @@ class Sessions:
     async def connect(self, channel: SessionChannel, auth: bytes) -> Connection:
         """Authenticates a CONNECT. Raises `SMCPError`, after a delay if its address was refused too often."""
         connecting = self.hub.connect(channel, _unpacked(channel.opening), auth, proving=channel.take_sid)
-        return await self._slowed(connecting, channel.address)
+        return await self.slowed(connecting, channel.address)
 
     async def admit(self, handshake: Handshake) -> Principal:
         """Authenticates a request that belongs to no session. Raises `SMCPError`, delayed in the same way."""
-        return await self._slowed(self.hub.admit(handshake), handshake.client or "")
+        return await self.slowed(self.hub.admit(handshake), handshake.client or "")
 
-    async def _slowed(self, admission: Coroutine[Any, Any, Admitted], address: str) -> Admitted:
+    async def slowed(self, admission: Awaitable[Admitted], address: str) -> Admitted:
+        """The result of a check of credentials. If it raises `SMCPError` too often for one address, it does so late."""
         try:
             return await admission
         except SMCPError:
@@ -140,12 +147,13 @@ class Sessions:
                 await asyncio.sleep(delay)
             raise
 
-    def count_cut(self) -> None:
-        self._metrics.count("cut_total")
+    def count_cut(self, reason: CutReason) -> None:
+        self._metrics.count("a2c_cut_total", reason)
 
     def cut(self, channel: SessionChannel) -> None:
         """Ends a session whose client does not read, in a later step: the hub may be in the middle of a broadcast."""
-        self.count_cut()
+        self.count_cut("slow_reader")
+        self.hub.observation.report(ReaderCut(channel.address, channel.connection))
         channel.session.lost(channel.session.transport)
         asyncio.get_running_loop().call_soon(channel.abort)
 
@@ -184,9 +192,11 @@ class Sessions:
             due += [channel for channel in self._due.pop(self._tick, ()) if channel.due == self._tick]
             self._tick += 1
         self._tick_some(due)
-        for socket in [socket for socket, since in self.blocked.items() if now - since > self._limits.write_timeout]:
-            self.blocked.pop(socket)
-            self.count_cut()
+        late = now - self._limits.write_timeout
+        for socket in [socket for socket, (since, _) in self.blocked.items() if since < late]:
+            _, channel = self.blocked.pop(socket)
+            self.count_cut("blocked")
+            self.hub.observation.report(ReaderCut(channel.address, channel.connection))
             socket.abort()
         for chore in self._chores:
             chore(now)

@@ -22,8 +22,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from a2c_smcp.errors import SMCPError, Unavailable
+from a2c_smcp.http.asgi import Message
 from a2c_smcp.server.http_requests import MAX_UNAUTHENTICATED, Headers, HttpResponse, refusal_response
-from a2c_smcp.server.mounts import Message, MountedRequest
+from a2c_smcp.server.mounts import MountedRequest
 from a2c_smcp.server.transport.exchange import Exchange
 from a2c_smcp.server.transport.responses import chunk, end_of_chunks, head, own_headers
 

@@ -123,7 +123,7 @@ class WebSocket(WebSocketWriter):
         if kind is _TEXT and self._unfinished is None and frame.fin:
             self._take_text(frame.get_payload_as_bytes(), frame.tail_size)
         elif kind in _DATA:
-            self._take_part(kind, frame)
+            self._take_data(kind, frame)
         else:
             self._take_control(kind, frame)
 
@@ -165,8 +165,16 @@ class WebSocket(WebSocketWriter):
         if size == 1 and self._reader and not (left or self.is_blocked):
             self._reader.renew()  # with a pong, a buffer that a large message needed is left behind
 
+    def _take_data(self, kind: WSMsgType, frame: WSFrame) -> None:
+        """A binary message, or a part of a message that comes in several frames."""
+        is_whole = kind is _BINARY and self._unfinished is None and frame.fin
+        if not is_whole or (self._reader and frame.payload_size > self._reader.max_message):
+            self._take_part(kind, frame)
+        elif not self._is_cut(frame.payload_size, frame.tail_size):
+            self._take_whole(kind, frame.get_payload_as_bytes(), frame.tail_size)
+
     def _take_part(self, kind: WSMsgType, frame: WSFrame) -> None:
-        """A binary message, or a part of one that comes in several frames."""
+        """A part of a message that comes in several frames."""
         if (kind is _CONTINUATION) is (self._unfinished is None):
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "a message within a message")
         if self._is_cut(frame.payload_size, frame.tail_size):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 
 from picows import WSListener, WSMsgType, WSTransport
@@ -48,21 +48,22 @@ class WebSocketWriter(WSListener):
     def unwritten(self) -> int:
         return self._transport.get_write_buffer_size()
 
-    def write(self, parts: Sequence[Json]) -> None:
-        """Writes one text message, which comes in parts."""
+    def write(self, parts: Sequence[Json]) -> int:
+        """Writes one text message, which comes in parts. Returns its size."""
         size, late = sum(map(len, parts)), self._late
         if size > _SMALL or self._frames is None:
             self._write_parts([_head(_TEXT, size), *parts])
         elif late:
             late.append(_head(_TEXT, size))
             late.extend(parts)
-        elif self._is_busy or self._wrote_in == self._turns.current():
+        elif self._is_busy or self._wrote_in == self._turns.current() or self._turns.before_writes is not None:
             late.append(_head(_TEXT, size))
             late.extend(parts)
             self._turns.write_at_end(self)
         else:
             self._wrote_in = self._turns.current()
             self._frames.send(_TEXT, b"".join(parts))
+        return size
 
     def write_late(self) -> None:
         """Writes what was gathered, at the end of a turn."""
@@ -70,16 +71,18 @@ class WebSocketWriter(WSListener):
         if self._late:
             self._write_parts(())
 
-    def write_all(self, packets: Sequence[Outgoing]) -> None:
-        """Writes several messages at once."""
+    def write_all(self, packets: Sequence[Outgoing]) -> int:
+        """Writes several messages at once. Returns their size."""
         if len(packets) == 1 and isinstance(packets[0], bytes):
-            self.write(packets)  # type: ignore[arg-type]  # a sequence of one text
-            return
+            return self.write(packets)  # type: ignore[arg-type]  # a sequence of one text
+        size = 0
         parts: list[Json] = []
         for packet in packets:
             kind, data = (_BINARY, packet.data) if isinstance(packet, Attachment) else (_TEXT, packet)
             parts += (_head(kind, len(data)), data)
+            size += len(data)
         self._write_parts(parts)
+        return size
 
     def abort(self) -> None:
         raise NotImplementedError
@@ -89,6 +92,8 @@ class WebSocketWriter(WSListener):
         if self._is_over or self._is_lost or not self._frames or self._frames.is_close_frame_sent:
             self._late.clear()
             return
+        if self._turns.before_writes is not None:
+            self._turns.before_writes()
         if self._late:
             late = b"".join(self._late)
             self._late.clear()
@@ -102,11 +107,15 @@ class WebSocketWriter(WSListener):
 
 
 class Turns:
-    """Numbers the turns of the event loop in which a websocket is read or written, and ends each with late writes."""
+    """Numbers the turns of the event loop in which a websocket is read or written, and ends each with late writes.
 
-    __slots__ = ("_is_counted", "_late", "_number")
+    With `before_writes`, which is called before anything is written, all small messages wait for the end of the turn.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_is_counted", "_late", "_number", "before_writes")
+
+    def __init__(self, before_writes: Callable[[], None] | None) -> None:
+        self.before_writes = before_writes
         self._number = 0
         self._is_counted = False
         self._late: list[WebSocketWriter] = []

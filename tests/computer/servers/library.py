@@ -264,7 +264,7 @@ def get_prompt(params: dict[str, Any]) -> dict[str, Any]:
     arguments = params.get("arguments") or {}
     match params["name"]:
         case "greet" if "who" not in arguments:
-            raise Refused(-32602, "Missing argument: who")
+            raise Refused(-32602, "Missing argument: who") if NEWER else Refused(-32603, "Internal server error")
         case "greet":
             text = f"Say hello to {arguments['who']}, not to {SECRET}"
         case "ask":

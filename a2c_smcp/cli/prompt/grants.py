@@ -1,121 +1,25 @@
-"""Approval by the owner: calls of agents that wait for an answer, and permissions that the owner has granted for good.
+"""Permissions that the owner has granted for good.
 
-The Computer awaits `PendingApprovals` for each call that needs approval; the owner answers at the prompt. An answer
-without a number means the request that was the oldest when the owner began to type: a request that arrives while the
-owner types must not be approved by mistake, and one that is withdrawn meanwhile is not replaced by the next.
-
-Permanent grants (`Grants`) are kept in a private file, by Server and office: in another office the same name may be
-another agent. An entry without an MCP client, as all were once, is for calls that name no client.
+They are kept in a private file, by Server and office: in another office the same name may be another agent. An entry
+without an MCP client, as all were once, is for calls that name no client.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.options import default_agent_name
-from a2c_smcp.computer.approval import OWNER, ApprovalRequest, Approvals, Decision, DecisionFor, Grant
+from a2c_smcp.computer.approval import Approvals, Grant
 from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile
 
-__all__ = ["OWNER", "Grants", "NothingToAnswer", "PendingApproval", "PendingApprovals"]
+__all__ = ["Grants"]
 
 _NOT_KEPT = "{}: cannot be used, what you allow lasts until this program ends"
-
-
-class NothingToAnswer(Exception):
-    """The request to be answered does not exist, or exists no longer."""
-
-
-@dataclass(frozen=True, eq=False)
-class PendingApproval:
-    """A call that waits for approval. The owner names it by its number."""
-
-    number: int
-    request: ApprovalRequest
-    answer: asyncio.Future[Decision | DecisionFor] = field(repr=False)
-
-
-class PendingApprovals:
-    """The `approve` callback of a Computer: it returns when the owner has answered at the prompt.
-
-    `on_added` and `on_removed` are called for each request; `first_added` is set by the first one. `numbers` are the
-    numbers of the next requests, and of anything else that the owner is asked.
-    """
-
-    def __init__(self) -> None:
-        self.on_added: Callable[[PendingApproval], None] = lambda pending: None
-        self.on_removed: Callable[[PendingApproval], None] = lambda pending: None
-        self.first_added = asyncio.Event()
-        self.numbers = count(1)
-        self._pending: dict[int, PendingApproval] = {}
-        self._oldest_seen: PendingApproval | None = None
-
-    async def __call__(self, request: ApprovalRequest) -> Decision | DecisionFor:
-        if request.caller is OWNER:
-            return "yes"
-        number = next(self.numbers)
-        pending = self._pending[number] = PendingApproval(number, request, asyncio.get_running_loop().create_future())
-        self.first_added.set()
-        self.on_added(pending)
-        try:
-            return await pending.answer
-        finally:
-            self._pending.pop(number, None)
-            self.on_removed(pending)
-
-    def __iter__(self) -> Iterator[PendingApproval]:
-        return iter([*self._pending.values()])
-
-    def remember_oldest(self) -> None:
-        """Called when the owner begins a line: an answer without a number is for the request that is the oldest now."""
-        self._oldest_seen = next(iter(self), None)
-
-    def find(self, number: str | None = None) -> PendingApproval:
-        """The request with this number, or the one that an answer without a number means. Raises `NothingToAnswer`."""
-        if number is not None:
-            wanted = number.removeprefix("#")
-            found = self._pending.get(int(wanted)) if wanted.isdecimal() else None
-            if found is None:
-                raise NothingToAnswer(f"no request {number} waits for an answer")
-            return found
-        if self._oldest_seen is None:
-            raise NothingToAnswer("no request waited for an answer when this line was begun")
-        if self._oldest_seen.number not in self._pending:
-            raise NothingToAnswer(f"request #{self._oldest_seen.number} has been withdrawn, nothing was answered")
-        return self._oldest_seen
-
-    def answer(self, pending: PendingApproval, decision: Decision, seconds: float | None = None) -> None:
-        """Answer a request. A permanent grant also answers the pending requests that it covers.
-
-        It lasts so many seconds, or for good. A request that shows a change of its tool is answered along only if the
-        same change was shown.
-        """
-        asked = pending.request
-        grant = asked.granted_by(decision)
-        self._decide(pending, decision if seconds is None else DecisionFor(decision, seconds))
-        for other in self if grant else ():
-            known = (asked.server, asked.tool, asked.changed) if other.request.changed else None
-            if known and (other.request.server, other.request.tool, other.request.changed) != known:
-                continue
-            if grant in (other.request.granted_by("always"), other.request.granted_by("always_for_agent")):
-                self._decide(other, "yes")
-
-    def refuse_all(self) -> None:
-        """Refuse all, because this computer has left the office of their agents."""
-        for pending in self:
-            self._decide(pending, "no")
-
-    def _decide(self, pending: PendingApproval, decision: Decision | DecisionFor) -> None:
-        del self._pending[pending.number]
-        if not pending.answer.done():
-            pending.answer.set_result(decision)
 
 
 class Grants:
@@ -127,7 +31,7 @@ class Grants:
         self._store = PrivateJSONFile(self._path, folder, self._path.parent)
         self._say = say
         self._place = ""
-        approvals.on_grant = lambda grant: self._save()
+        approvals.on_grant = approvals.on_revoked = lambda grant: self._save()
         approvals.on_withdrawn = self._withdraw
 
     def enter(self, url: str, office: str) -> None:

@@ -1,0 +1,283 @@
+"""Plain calls of tools over HTTP by clients of 2026-07-28, answered without the SDK's way of several tasks and models.
+
+A call is plain if everything about it is as usual: the headers that MCP wants, once each, and equal to the body; a body
+of no more than `_SHORT` bytes; a tool that is offered now; no progress, logs, answers or headers for arguments that are
+asked for; no tracing. Whatever is not plain goes on to the SDK as it came, also every request that is wrong: only the
+SDK refuses. A plain call is answered by the same handler (`OfficeServer.call_tool`), whose result is sent as the SDK
+would send it.
+
+One task of the web server waits for the answer. A second one waits for the client to go, which cancels the call. If the
+answer takes longer than `_SILENCE`, a stream is begun, and kept open by comments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Literal, NamedTuple, cast
+
+import mcp_types as types
+import msgspec
+import orjson
+from mcp.server.connection import Connection
+from mcp.server.streamable_http import check_accept_headers
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, x_mcp_header_map
+from mcp_types.version import LATEST_MODERN_VERSION
+from starlette.requests import Request as HTTPRequest
+
+from a2c_smcp.bridge.serving.server import OfficeServer
+from a2c_smcp.http.asgi import ASGIApp, Receive, Scope, Send, until_disconnect
+from a2c_smcp.registry.remote.announcing import Request
+from a2c_smcp.telemetry import tracing
+
+__all__ = ["PlainCalls"]
+
+logger = logging.getLogger(__name__)
+
+_METHOD = "tools/call"
+_RESERVED = "io.modelcontextprotocol/"
+_SHORT = 64 * 1024
+_SILENCE = 15.0
+"""Seconds after which a proxy may close a connection on which nothing is sent."""
+_MOST_KNOWN = 1024
+"""Clients, combinations of headers and schemas that are remembered as usual."""
+_EXPECTED = {b"mcp-protocol-version": LATEST_MODERN_VERSION.encode(), b"mcp-method": _METHOD.encode()}
+_LOOKED_AT = (b"host", b"origin", b"content-type", b"accept")
+_JSON = (b"content-type", b"application/json")
+_STREAM = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+_VERSION = msgspec.json.encode(LATEST_MODERN_VERSION)
+
+
+class _PlainParams(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    meta: dict[str, msgspec.Raw] = msgspec.field(name="_meta")
+    arguments: dict[str, Any] = {}
+
+
+class _PlainBody(msgspec.Struct, forbid_unknown_fields=True):
+    jsonrpc: Literal["2.0"]
+    id: int | str
+    method: Literal["tools/call"]
+    params: _PlainParams
+
+
+_BODY = msgspec.json.Decoder(_PlainBody)
+
+
+class _PlainClient(NamedTuple):
+    """What the SDK's session says about a client."""
+
+    client_capabilities: types.ClientCapabilities | None
+    client_params: types.InitializeRequestParams | None
+
+
+class _PlainCall(NamedTuple):
+    id: int | str
+    params: _PlainParams
+    context: Request
+
+
+class PlainCalls:
+    """An ASGI application before `app`, which is the SDK's."""
+
+    def __init__(self, app: ASGIApp, server: OfficeServer, path: str, security: TransportSecuritySettings) -> None:
+        self._app, self._server, self._path = app, server, path
+        self._security = TransportSecurityMiddleware(security)
+        self._usual: set[tuple[bytes | None, ...]] = set()
+        self._clients: dict[tuple[bytes, bytes], _PlainClient] = {}
+        self._schemas: dict[str, tuple[Mapping[str, Any], bool]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = await self._tool_in(scope) if scope["type"] == "http" else None
+        if name is None or tracing.is_on():
+            await self._app(scope, receive, send)
+            return
+        message = await receive()
+        call = None if message.get("more_body") else self._call(name, message.get("body", b""))
+        if call is None:
+            await self._app(scope, _again(message, receive), send)
+        else:
+            await _Exchange(call, self._server, send).answer(receive)
+
+    async def _tool_in(self, scope: Scope) -> str | None:
+        """The tool that the headers name; `None` if they are not those of a plain call."""
+        if scope["method"] != "POST" or scope["path"] != self._path:
+            return None
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if len(headers) < len(scope["headers"]) or not _is_short_call(headers):
+            return None
+        return headers[b"mcp-name"].decode("latin-1") if await self._are_usual(scope, headers) else None
+
+    async def _are_usual(self, scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether the SDK would accept a request with these headers."""
+        known = tuple(map(headers.get, _LOOKED_AT))
+        if known in self._usual:
+            return True
+        request = HTTPRequest(scope)
+        if check_accept_headers(request) != (True, True):
+            return False
+        if await self._security.validate_request(request, is_post=True) is not None:
+            return False
+        _make_room(self._usual)
+        self._usual.add(known)
+        return True
+
+    def _call(self, name: str, body: bytes) -> _PlainCall | None:
+        """The call in a body; `None` if it is not a plain call of this tool."""
+        try:
+            request = _BODY.decode(body)
+        except (ValueError, RecursionError):
+            return None
+        params = request.params
+        if params.name != name or not self._is_offered(name):
+            return None
+        meta = {key: value for key, value in params.meta.items() if not key.startswith(_RESERVED)}
+        client = self._client(params.meta, len(params.meta) - len(meta))
+        if client is None or "progressToken" in meta:
+            return None
+        sent = {"name": name, "arguments": params.arguments, "_meta": {key: _value(meta[key]) for key in meta}}
+        context: Request = Request(
+            session=cast(Any, client),
+            lifespan_context=None,
+            protocol_version=LATEST_MODERN_VERSION,
+            method=_METHOD,
+            params=sent,
+            request_id=request.id,
+        )
+        return _PlainCall(request.id, params, context)
+
+    def _client(self, meta: Mapping[str, msgspec.Raw], reserved: int) -> _PlainClient | None:
+        """The client that a request describes; `None` if it says more than who it is, and what it can do."""
+        version, capabilities = meta.get(types.PROTOCOL_VERSION_META_KEY), meta.get(types.CLIENT_CAPABILITIES_META_KEY)
+        info = meta.get(types.CLIENT_INFO_META_KEY)
+        if version is None or capabilities is None or bytes(version) != _VERSION:
+            return None
+        if reserved != 2 + (info is not None):
+            return None
+        key = bytes(capabilities), bytes(info or b"null")
+        if (client := self._clients.get(key)) is None:
+            said = Connection.from_envelope(LATEST_MODERN_VERSION, _value(key[1]), _value(key[0]))
+            if said.client_capabilities is None or (info is not None and said.client_params is None):
+                return None
+            _make_room(self._clients)
+            client = self._clients[key] = _PlainClient(said.client_capabilities, said.client_params)
+        return client
+
+    def _is_offered(self, name: str) -> bool:
+        """Whether there is a tool of this name, none of whose arguments is sent as a header."""
+        schema = self._server.input_schema(name)
+        if schema is None:
+            return False
+        known, is_plain = self._schemas.get(name, ({}, False))
+        if known is not schema:
+            is_plain = not x_mcp_header_map(schema)
+            _make_room(self._schemas)
+            self._schemas[name] = schema, is_plain
+        return is_plain
+
+
+class _Exchange:
+    """One call, and its answer over HTTP."""
+
+    def __init__(self, call: _PlainCall, server: OfficeServer, send: Send) -> None:
+        self._call, self._server, self._send = call, server, send
+        self._stream: asyncio.Task[None] | None = None
+        self._has_begun = self._is_gone = False
+
+    async def answer(self, receive: Receive) -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task
+
+        def on_gone(_: asyncio.Future[Any]) -> None:
+            self._is_gone = True
+            task.cancel()
+
+        leaving = asyncio.ensure_future(until_disconnect(receive))
+        leaving.add_done_callback(on_gone)
+        timer = loop.call_later(_SILENCE, self._begin_stream)
+        try:
+            status, answer = await self._answered()
+        except asyncio.CancelledError:
+            if self._is_gone and task.uncancel() == 0:
+                return
+            raise
+        finally:
+            timer.cancel()
+            leaving.remove_done_callback(on_gone)
+            leaving.cancel()
+            if self._stream:
+                self._stream.cancel()
+        await self._write(status, answer)
+
+    async def _answered(self) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        call = self._call
+        head = {"jsonrpc": "2.0", "id": call.id}
+        try:
+            result = await self._server.call_plainly(call.context, cast(Any, call.params))
+            return 200, _json({**head, "result": result})
+        except MCPError as error:
+            said = error.error.model_dump(by_alias=True, mode="json", exclude_none=True)
+            return ERROR_CODE_HTTP_STATUS.get(error.error.code, 200), _json({**head, "error": said})
+
+    async def _write(self, status: int, answer: bytes) -> None:
+        if self._has_begun:
+            body = b"event: message\r\ndata: " + answer + b"\r\n\r\n"
+        else:
+            body, length = answer, str(len(answer)).encode()
+            headers = [_JSON, (b"content-length", length)]
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    def _begin_stream(self) -> None:
+        self._stream = asyncio.ensure_future(self._keep_open())
+
+    async def _keep_open(self) -> None:
+        await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+        self._has_begun = True
+        while True:
+            await self._send({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})
+            await asyncio.sleep(_SILENCE)
+
+
+def _is_short_call(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether these are headers of a call with a short body, none of whose arguments is a header."""
+    if b"mcp-name" not in headers or any(headers.get(name) != value for name, value in _EXPECTED.items()):
+        return False
+    length = headers.get(b"content-length", b"")
+    is_short = length.isdigit() and len(length) < 8 and int(length) <= _SHORT
+    return is_short and not any(name.startswith(b"mcp-param-") for name in headers)
+
+
+def _again(message: MutableMapping[str, Any], receive: Receive) -> Receive:
+    """`receive`, after a message that was received before."""
+    waiting = [message]
+
+    async def receive_again() -> MutableMapping[str, Any]:
+        return waiting.pop() if waiting else await receive()
+
+    return receive_again
+
+
+def _make_room(known: set[Any] | dict[Any, Any]) -> None:
+    if len(known) >= _MOST_KNOWN:
+        known.clear()
+
+
+def _value(raw: bytes | msgspec.Raw) -> Any:
+    return msgspec.json.decode(raw)
+
+
+def _json(message: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(message)
+    except TypeError:  # a huge number, a lone surrogate
+        return json.dumps(message, separators=(",", ":")).encode()

@@ -1,0 +1,1 @@
+"""Subcommands for the operator of a Server."""

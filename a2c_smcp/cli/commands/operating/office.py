@@ -1,0 +1,205 @@
+"""`a2c-smcp office`: look into the offices of a Server, without taking a seat in one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from a2c_smcp.cli import options
+from a2c_smcp.cli.errors import Failed
+from a2c_smcp.cli.operating.admin_client import AdminClient, AdminKey, admin_client, run_with
+from a2c_smcp.cli.operating.shown import ago, event_line, plural, size, warn_missing
+from a2c_smcp.cli.stopping import unless_stopped
+from a2c_smcp.cli.terminal import Terminal, is_for_programs, put_json, put_table, put_text
+
+__all__ = ["office"]
+
+office = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+
+_OFFICES = ("office", "agent", "computers", "away", "calls", "nodes")
+_MEMBERS = ("name", "role", "principal", "since", "calls", "unread", "address", "version", "device", "node")
+
+_AsJSON = Annotated[
+    bool | None,
+    typer.Option("--json/--table", help="For a program or for a person; by itself a table only on a terminal."),
+]
+_Office = Annotated[str, typer.Argument(help="The office.", show_default=False)]
+_Search = Annotated[
+    str | None, typer.Option("--search", help="Only those in which a name, principal or address contains this.")
+]
+
+
+@office.callback()
+def _group() -> None:
+    """Look into the offices of a Server, as its operator: who is there, what runs, what happens.
+
+    It takes nobody's seat, and shows all nodes as one. The Server has to be started with --admin-key.
+
+    Examples:
+
+    \b
+    a2c-smcp office ls
+    a2c-smcp office show desk
+    a2c-smcp office watch
+    """
+
+
+@office.command()
+def ls(
+    search: _Search = None,
+    url: options.Url = options.DEFAULT_URL,
+    admin_key: AdminKey = None,
+    ca: options.CA = None,
+    as_json: _AsJSON = None,
+) -> None:
+    """List the offices that have members.
+
+    Examples:
+
+    \b
+    a2c-smcp office ls
+    a2c-smcp office ls --search laptop --json
+    """
+    client = admin_client(url, admin_key, ca)
+    found = run_with(client.pages("offices", "offices", search=search))
+    if is_for_programs(as_json):
+        put_json(found)
+        return
+    warn_missing(found["missing"])
+    if found["offices"]:
+        put_table(_OFFICES, map(_office_cells, found["offices"]))
+    else:
+        Terminal().show("no office has members" + (f" with {search!r}" if search else ""))
+
+
+@office.command()
+def show(
+    name: _Office,
+    search: _Search = None,
+    url: options.Url = options.DEFAULT_URL,
+    admin_key: AdminKey = None,
+    ca: options.CA = None,
+    as_json: _AsJSON = None,
+) -> None:
+    """Show the members of an office, and the calls that run there.
+
+    Examples:
+
+    \b
+    a2c-smcp office show desk
+    a2c-smcp office show desk --json
+    """
+    client = admin_client(url, admin_key, ca)
+    found = run_with(_members_and_calls(client, name, search))
+    if is_for_programs(as_json):
+        put_json(found)
+        return
+    warn_missing(found["missing"])
+    if not found["members"]:
+        raise Failed(f"Office {name!r} has no members", "`a2c-smcp office ls` shows the offices that have some.")
+    put_table(_MEMBERS, map(_member_cells, found["members"]))
+    if calls := found["calls"]:
+        put_text(f"\n{plural(len(calls), 'call')} in flight:")
+        put_table(("tool", "computer", "agent", "for", "bytes", "event"), map(_call_cells, calls))
+
+
+@office.command()
+def watch(
+    name: Annotated[str | None, typer.Argument(help="Only this office; otherwise all.", show_default=False)] = None,
+    event: Annotated[
+        str | None, typer.Option("--event", help="Only these, with commas between them, such as joined,left,call.")
+    ] = None,
+    url: options.Url = options.DEFAULT_URL,
+    admin_key: AdminKey = None,
+    ca: options.CA = None,
+    as_json: _AsJSON = None,
+) -> None:
+    """Print what happens as it happens: who connects, joins and leaves, calls, refusals. Ctrl-C ends it.
+
+    Examples:
+
+    \b
+    a2c-smcp office watch
+    a2c-smcp office watch desk --event joined,left,call
+    a2c-smcp office watch --json
+    """
+    client = admin_client(url, admin_key, ca)
+    terminal = Terminal()
+    is_json = is_for_programs(as_json)
+    if run_with(unless_stopped(_print_events(client, terminal, name, event, as_json=is_json), terminal)):
+        raise typer.Exit(1)
+
+
+@office.command()
+def disconnect(
+    name: _Office,
+    member: Annotated[str, typer.Argument(help="The member, by its name.", show_default=False)],
+    url: options.Url = options.DEFAULT_URL,
+    admin_key: AdminKey = None,
+    ca: options.CA = None,
+    as_json: _AsJSON = None,
+) -> None:
+    """Disconnect a member. Its calls end, and its seat is free; a client whose key is valid may connect again.
+
+    `a2c-smcp key revoke` keeps it out.
+
+    Examples:
+
+    \b
+    a2c-smcp office disconnect desk laptop
+    """
+    client = admin_client(url, admin_key, ca)
+    done = run_with(_disconnect(client, name, member))
+    if is_for_programs(as_json):
+        put_json(done)
+    else:
+        Terminal().show(f"{member} is disconnected")
+
+
+async def _members_and_calls(client: AdminClient, name: str, search: str | None) -> dict[str, Any]:
+    members = await client.pages("members", "members", office=name, search=search)
+    calls = await client.pages("calls", "calls", office=name)
+    return {"members": members["members"], "calls": calls["calls"], "missing": members["missing"]}
+
+
+async def _print_events(
+    client: AdminClient, terminal: Terminal, name: str | None, event: str | None, *, as_json: bool
+) -> None:
+    terminal.show(f"watching {f'office {name}' if name else 'all offices'} (Ctrl-C ends it)")
+    async for facts in client.events(office=name, event=event):
+        if facts["event"] == "dropped":
+            raise Failed(f"This program read too slowly and missed {facts['missed']} events", "Run it again.")
+        if as_json:
+            put_json(facts, in_one_line=True)
+        else:
+            put_text(event_line(facts))
+    raise Failed("The Server has ended", "Start it again, then this.")
+
+
+async def _disconnect(client: AdminClient, name: str, member: str) -> dict[str, Any]:
+    found = await client.pages("members", "members", office=name, name=member)
+    if not found["members"]:
+        raise Failed(f"Office {name!r} has no member {member!r}", f"`a2c-smcp office show {name}` shows who is there.")
+    done: dict[str, Any] = {}
+    for row in found["members"]:
+        done = await client.ask("POST", f"members/{quote(row['id'])}/disconnect")
+    return done
+
+
+def _office_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    numbers = (str(row["computers"]), str(row["away"] or ""), str(row["calls"] or ""))
+    return row["office"], row["agent"] or "", *numbers, ", ".join(row["nodes"])
+
+
+def _member_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    since = ago(row["since"]) if row["connected"] else "away"
+    numbers = (str(row["calls"] or ""), size(row["unread"]))
+    more = (row["address"] or "", row["version"], (row["device"] or "")[:12], row["node"] or "")
+    return row["name"], row["role"], row["principal"], since, *numbers, *more
+
+
+def _call_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    tool = "(sealed)" if row["sealed"] else row["tool"] or ""
+    return tool, row["computer"], row["agent"], ago(row["since"]), size(row["bytes"]), row["event"]

@@ -1,0 +1,1 @@
+"""The owner's console and webhook, on the command line."""

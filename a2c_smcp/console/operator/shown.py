@@ -1,0 +1,126 @@
+"""Parts that the operator's pages share: tables, numbers, times, searches, and links to further pages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from a2c_smcp.console.html import Child, Html, tag
+from a2c_smcp.console.pages import View, button_form, hidden
+from a2c_smcp.server.admin.other_nodes import Missing
+from a2c_smcp.server.admin.rows import RowPage, Selection
+
+__all__ = [
+    "PER_PAGE",
+    "asked_twice",
+    "clock_time",
+    "missing_note",
+    "office_link",
+    "outcome_pill",
+    "page_links",
+    "row_table",
+    "search_form",
+    "seconds_text",
+    "selection_of",
+    "size_text",
+]
+
+PER_PAGE = 50
+_KIB = 1024
+_GOOD, _QUIET = frozenset({"ok", "answered"}), frozenset({"cancelled"})
+
+
+def row_table(view: View, columns: Sequence[str], rows: Iterable[Sequence[Child]], keys: Iterable[str]) -> Html:
+    """A table whose first column names the row. Columns are English texts."""
+    words = view.words
+    head = tag("thead", tag("tr", *(tag("th", words(each), scope="col") for each in columns)))
+    body = [
+        tag(
+            "tr",
+            *(tag("td", cell, data_label=words(column)) for column, cell in zip(columns, row, strict=True)),
+            data_key=key,
+        )
+        for key, row in zip(keys, rows, strict=True)
+    ]
+    return tag("div", tag("table", head, tag("tbody", *body), class_="table"), class_="scroll", tabindex="0")
+
+
+def search_form(view: View, label: str, **kept: str) -> Html:
+    """Filters the list of a page. `kept` are further fields of its address."""
+    words = view.words
+    field = tag(
+        "label",
+        words(label),
+        tag("input", type="search", name="search", value=view.query.get("search", ""), autocomplete="off"),
+        class_="field search",
+    )
+    rest = [hidden(name, value) for name, value in kept.items()]
+    button = tag("button", words("Search"), type="submit")
+    return tag("form", *rest, field, button, method="get", action=view.link(view.path), class_="row", role="search")
+
+
+def selection_of(view: View, **more: Any) -> Selection:
+    """The filters in the address of a page."""
+    return Selection(search=view.query.get("search", ""), after=view.query.get("after"), limit=PER_PAGE, **more)
+
+
+def page_links(view: View, page: RowPage[Any]) -> Html:
+    """How many rows there are, and the ways to the first and the next of them."""
+    words = view.words
+    kept = {name: value for name, value in view.query.items() if name != "after"}
+    count = tag("span", words("{count} in all", count=page.total), class_="soft")
+    first = tag("a", words("First page"), href=view.link(view.path, **kept)) if "after" in view.query else None
+    following = None
+    if page.next:
+        following = tag("a", words("Next page"), href=view.link(view.path, **kept, after=page.next))
+    return tag("p", count, " ", first, " ", following, class_="row")
+
+
+def missing_note(view: View, missing: Sequence[Missing]) -> Html | None:
+    """Which nodes have not answered: what they know is not on this page."""
+    if not missing:
+        return None
+    words = view.words
+    said = [tag("p", words("Node {node} is missing here:", node=each.node), " ", each.reason) for each in missing]
+    return tag("div", *said, class_="note warn")
+
+
+def office_link(view: View, office: str) -> Html:
+    return tag("a", office, href=view.link("/office", id=office))
+
+
+def asked_twice(view: View, what: str, action: str, *fields: Html, **attributes: str) -> Html:
+    """A button that only shows another one, which does it."""
+    words = view.words
+    button = tag("button", words(what), type="submit", class_="danger")
+    return tag(
+        "details",
+        tag("summary", words(what)),
+        button_form(view, action, *fields, button),
+        data_key=f"{action}-{'-'.join(attributes.values())}",
+    )
+
+
+def outcome_pill(view: View, outcome: str, code: int | None = None) -> Html:
+    kind = "good" if outcome in _GOOD else "" if outcome in _QUIET else "bad"
+    number = f" {code}" if code else ""
+    return tag("span", view.words(outcome), number, class_=f"state {kind}".strip())
+
+
+def clock_time(seconds: float) -> Html:
+    """The time of day on the Server, in UTC."""
+    moment = time.gmtime(seconds)
+    return tag(
+        "time", time.strftime("%H:%M:%S", moment), datetime=time.strftime("%Y-%m-%dT%H:%M:%SZ", moment), class_="number"
+    )
+
+
+def seconds_text(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def size_text(count: int) -> str:
+    return f"{count} B" if count < _KIB else f"{count / _KIB:,.0f} KiB"

@@ -1,0 +1,114 @@
+"""What the owner's pages show and act on: the computer, what waits for its owner, and calls as they run and ended."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from a2c_smcp.computer.calls.journal import Key
+from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.pending import PendingApprovals, PendingQuestions
+from a2c_smcp.computer.types import AttributedCall, Update
+from a2c_smcp.console.html import Html
+from a2c_smcp.console.live import Changes
+from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.mcp_host.status import State
+
+__all__ = ["OwnerState", "SignInUnderWay", "WatchedCall"]
+
+_KEPT = 100
+"""Calls that are shown after they have ended. The computer itself keeps as many, so their arguments are kept once."""
+
+
+@dataclass(eq=False)
+class WatchedCall:
+    """A call. Times are in seconds since the epoch; `ended` is `None` while it runs."""
+
+    number: int
+    record: AttributedCall
+    began: float = field(default_factory=time.time)
+    ended: float | None = None
+    progress: float | None = None
+    total: float | None = None
+    message: str = ""
+    shown: dict[str, Html] = field(default_factory=dict)
+    """Its arguments as they are shown, by language: they do not change."""
+
+
+@dataclass(eq=False)
+class SignInUnderWay:
+    """A sign-in that was begun on a page. `url` is where it goes on."""
+
+    url: str = ""
+
+
+class OwnerState:
+    """`connection` is how the computer is connected to its office, in words. `office` is the one it is in."""
+
+    def __init__(self, computer: Computer, approvals: PendingApprovals, questions: PendingQuestions) -> None:
+        self.computer, self.approvals, self.questions = computer, approvals, questions
+        self.changes = Changes()
+        self.office = ""
+        self.connection = ""
+        self.sign_ins: dict[str, SignInUnderWay] = {}
+        self.tasks = OwnedTasks()
+        self._calls: deque[WatchedCall] = deque(maxlen=_KEPT)
+        self._running: dict[Key, WatchedCall] = {}
+        self._count = 0
+
+    def follow(self) -> None:
+        """Follow everything that pages show."""
+        changed = self.changes.changed
+        for pending in (self.approvals, self.questions):
+            pending.on_added.append(lambda _: changed("requests"))
+            pending.on_removed.append(lambda _: changed("requests", "grants"))
+        self.computer.watch_calls(self)
+        self.computer.on_update(self._on_update)
+        self.computer.server_logs.on_added = lambda server: changed("logs")
+
+    def _on_update(self, update: Update) -> None:
+        kind = update if isinstance(update, str) else update.kind
+        self.changes.changed(*{"tool_list": ("tools", "servers"), "config": ("servers",)}.get(kind, (kind,)))
+
+    def on_state(self, name: str, state: State, reason: str) -> None:
+        """The state of a server has changed."""
+        self.changes.changed("servers", "tools", "desktop")
+
+    def on_connection(self, what: str) -> None:
+        """The connection to the Server has changed."""
+        self.connection = what
+        self.changes.changed("servers")
+
+    # Calls: a `CallWatch`
+
+    @property
+    def running(self) -> list[WatchedCall]:
+        """Calls that have not ended, the newest first."""
+        return [*reversed(self._running.values())]
+
+    @property
+    def calls(self) -> list[WatchedCall]:
+        """Those that run, and those that have ended, the newest first."""
+        return [*self.running, *self.past]
+
+    @property
+    def past(self) -> list[WatchedCall]:
+        """The last calls that have ended, the newest first."""
+        return [each for each in reversed(self._calls) if each.ended is not None]
+
+    def began(self, call: Key, record: AttributedCall) -> None:
+        self._count += 1
+        self._running[call] = WatchedCall(self._count, record)
+        self._calls.append(self._running[call])
+        self.changes.changed("calls")
+
+    def progressed(self, call: Key, progress: float, total: float | None, message: str | None) -> None:
+        if known := self._running.get(call):
+            known.progress, known.total, known.message = progress, total, message or ""
+            self.changes.changed("calls")
+
+    def ended(self, call: Key) -> None:
+        if known := self._running.pop(call, None):
+            known.ended = time.time()
+            self.changes.changed("calls", "servers")

@@ -1,0 +1,162 @@
+"""The API keys of a Server, by id: listed, made, ended and replaced. The keys themselves are not known here.
+
+A change is written to the keys file and in force at once: clients whose key has ended are disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from a2c_smcp.errors import BadRequest, NotFound
+from a2c_smcp.server.admin.rows import KeyRow
+from a2c_smcp.server.auth.api_keys import (
+    DefaultAuthenticationProvider,
+    KeysFileError,
+    hash_key,
+    key_id,
+    new_key,
+    read_entry,
+)
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal
+from a2c_smcp.server.auth.keys_file import Entries, change_keys, entry_of
+
+__all__ = ["ServerKeys"]
+
+_NO_FILE = "this Server has no keys file: start it with --keys-file FILE, which `a2c-smcp key --add-to FILE` can make"
+
+
+class ServerKeys:
+    """`reload` puts a changed keys file in force on this node."""
+
+    def __init__(self, provider: AuthenticationProvider | None, reload: Callable[[], None]) -> None:
+        self._provider = provider
+        self._reload = reload
+
+    def rows(self, connections: Mapping[str, int]) -> list[KeyRow]:
+        """All keys. `connections` says how many connections each has. Raises `BadRequest`."""
+        provider = self._api_keys()
+        return [
+            _row(holder, connections.get(holder.credential, 0), fixed=not provider.is_in_file(holder))
+            for holder in provider.holders
+        ]
+
+    def reload(self) -> None:
+        """Another node has changed the file."""
+        self._reload()
+
+    async def create(self, entry: object) -> tuple[str, str]:
+        """A new key: its id, and the key itself, which is not kept. Raises `BadRequest`."""
+        new, checked = new_key(), _checked(entry)
+        await self._change(lambda entries: entries | {hash_key(new): checked})
+        return key_id(hash_key(new)), new
+
+    async def expire(self, wanted: str, expires: float) -> None:
+        """The key is valid until then. Raises `BadRequest` or `NotFound`."""
+        self._check_known(wanted)
+        moment = datetime.fromtimestamp(expires, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        await self._change(lambda entries: _with_expiry(entries, wanted, moment))
+
+    async def revoke(self, wanted: str) -> None:
+        """Removes the key from the file. Raises `BadRequest` or `NotFound`."""
+        self._check_known(wanted)
+
+        def without(entries: Entries) -> Entries:
+            return {hashed: entry for hashed, entry in entries.items() if key_id(hashed) != wanted}
+
+        await self._change(without)
+
+    async def rotate(self, wanted: str, grace: float) -> tuple[str, str]:
+        """A new key that may do the same; the old one expires after `grace` seconds. Raises `BadRequest` or `NotFound`.
+
+        Returns the id of the new key, and the key itself, which is not kept.
+        """
+        self._check_known(wanted)
+        new = new_key()
+        moment = datetime.fromtimestamp(time.time() + grace, UTC).isoformat(timespec="milliseconds")
+
+        def replaced(entries: Entries) -> Entries:
+            _, entry = _found(entries, wanted)
+            return _with_expiry(entries, wanted, moment, is_earlier=True) | {hash_key(new): entry}
+
+        await self._change(replaced)
+        return key_id(hash_key(new)), new
+
+    async def _change(self, change: Callable[[Entries], Entries]) -> None:
+        try:
+            await asyncio.to_thread(change_keys, self._file(), change)
+        except KeysFileError as error:
+            raise BadRequest(str(error)) from None
+        except OSError as error:
+            raise BadRequest(f"the keys file cannot be written: {error.strerror}") from None
+        self._reload()
+
+    def _api_keys(self) -> DefaultAuthenticationProvider:
+        if isinstance(self._provider, DefaultAuthenticationProvider):
+            return self._provider
+        if self._provider is None:
+            raise BadRequest("this Server wants no keys: start it with --keys-file FILE to have some")
+        raise BadRequest("this Server accepts tokens of another issuer, and has no keys of its own")
+
+    def _file(self) -> Path:
+        if (file := self._api_keys().file) is None:
+            raise BadRequest(_NO_FILE)
+        return file
+
+    def _check_known(self, wanted: str) -> None:
+        provider = self._api_keys()
+        holder = next((each for each in provider.holders if each.credential == wanted), None)
+        if holder is None:
+            raise NotFound(f"there is no key {wanted!r}")
+        if not provider.is_in_file(holder):
+            raise BadRequest(f"{wanted} was given with --api-key: start the Server without it, or with another")
+        self._file()
+
+
+def _row(holder: Principal, connections: int, *, fixed: bool) -> KeyRow:
+    offices, roles, names = (None if each is None else sorted(each) for each in _scope(holder))
+    return KeyRow(
+        holder.credential,
+        holder.id,
+        offices,
+        roles,
+        names,
+        holder.expires,
+        holder.device,
+        holder.expired,
+        fixed,
+        connections,
+    )
+
+
+def _scope(holder: Principal) -> tuple[frozenset[str] | None, ...]:
+    return holder.offices, holder.roles, holder.names
+
+
+def _checked(entry: object) -> object:
+    try:
+        principal = read_entry(entry)
+    except KeysFileError as error:
+        raise BadRequest(str(error)) from None
+    if principal.expired:
+        raise BadRequest("expires: is over, give a later one")
+    return entry
+
+
+def _found(entries: Entries, wanted: str) -> tuple[str, object]:
+    if (found := entry_of(entries, wanted)) is None:
+        raise KeysFileError(f"{wanted} is no longer in the keys file")
+    return found
+
+
+def _with_expiry(entries: Entries, wanted: str, moment: str, *, is_earlier: bool = False) -> Entries:
+    """With `is_earlier`, a key that expires before that stays as it is."""
+    hashed, entry = _found(entries, wanted)
+    known = read_entry(entry).expires
+    if is_earlier and known is not None and known <= datetime.fromisoformat(moment).timestamp():
+        return entries
+    assert isinstance(entry, dict)
+    return {**entries, hashed: {**entry, "expires": moment}}

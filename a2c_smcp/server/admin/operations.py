@@ -1,0 +1,304 @@
+"""All nodes as one, for operators: lists of members, offices, calls and keys, and what operators do.
+
+Each node knows its own part. The node that is asked asks the others, and makes one list of all answers; a node that
+does not answer is named beside it (`missing`). Everything that changes something is reported to the observers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Generic, Protocol, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from a2c_smcp.errors import BadRequest, NotFound, Unavailable
+from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.server.admin.events import EventFilter, EventReader, EventSource
+from a2c_smcp.server.admin.history import EndedRow, History, RefusalRow, Snapshot, merged
+from a2c_smcp.server.admin.keys import ServerKeys
+from a2c_smcp.server.admin.node_view import NodeView
+from a2c_smcp.server.admin.other_nodes import Missing, OtherNodes
+from a2c_smcp.server.admin.rows import (
+    CallRow,
+    KeyRow,
+    MemberRow,
+    NodeRow,
+    OfficeRow,
+    RowPage,
+    Selection,
+    SessionSeen,
+    page_of,
+)
+from a2c_smcp.server.auth.authentication import AuthenticationProvider
+from a2c_smcp.server.directory.interface import as_shared
+from a2c_smcp.server.hub import Hub
+from a2c_smcp.server.observation import OperatorActed
+
+__all__ = ["KeyChange", "Operations", "RowsOfNodes", "Who", "offices_of", "operations_of"]
+
+Row = TypeVar("Row")
+
+_LOOK_FOR_NODES = 2.0
+
+
+class Who(msgspec.Struct, frozen=True):
+    """An operator, as far as it is known: the address, and whether it came through the console."""
+
+    address: str | None
+    is_console: bool = False
+
+
+class RowsOfNodes(msgspec.Struct, Generic[Row]):
+    """A page of rows, and the nodes whose rows are missing."""
+
+    page: RowPage[Row]
+    missing: Sequence[Missing] = ()
+
+
+class KeyChange(msgspec.Struct):
+    """What a change of keys came to. `key` is a new key, shown once.
+
+    `differing` are nodes that have another keys file, in which the change has to be made too.
+    """
+
+    id: str
+    key: str | None = None
+    row: KeyRow | None = None
+    differing: Sequence[str] = ()
+    missing: Sequence[Missing] = ()
+
+
+class NodeSessions(Protocol):
+    """The sessions of operators that this node knows, by their ids."""
+
+    def seen(self, session: str) -> SessionSeen: ...
+
+    def end_here(self, session: str) -> None: ...
+
+
+class Operations:
+    """What operators see and do, through any node."""
+
+    def __init__(self, view: NodeView, keys: ServerKeys, history: History) -> None:
+        self.view = view
+        self.keys = keys
+        self.history = history
+        self.sessions: NodeSessions | None = None
+        self.others = OtherNodes(as_shared(view.hub.directory))
+        self.source = EventSource(view.hub.observation, view.node)
+        view.hub.observation.add(history.observe, often=True)
+
+    async def close(self) -> None:
+        self.source.end_all()
+        await self.others.close()
+
+    # Lists
+
+    async def all_members(self) -> tuple[list[MemberRow], list[Missing]]:
+        answers = await self.others.ask("members")
+        found = [row for body in answers.bodies.values() for row in _members.decode(body)]
+        return [*self.view.members(), *found], answers.missing
+
+    async def members(self, selection: Selection) -> RowsOfNodes[MemberRow]:
+        rows, missing = await self.all_members()
+        return RowsOfNodes(page_of(selection.choose(rows), selection, lambda row: row.place), missing)
+
+    async def offices(self, selection: Selection) -> RowsOfNodes[OfficeRow]:
+        """Offices with a member that fits the filters; their numbers are of all members."""
+        rows, missing = await self.all_members()
+        chosen = {row.office for row in selection.choose(rows)}
+        offices = offices_of(row for row in rows if row.office in chosen)
+        return RowsOfNodes(page_of(offices, selection, lambda row: row.place), missing)
+
+    async def calls(self, selection: Selection) -> RowsOfNodes[CallRow]:
+        """Requests in flight, the oldest first."""
+        answers = await self.others.ask("calls")
+        rows = [*self.view.calls(), *(row for body in answers.bodies.values() for row in _calls.decode(body))]
+        return RowsOfNodes(page_of(selection.choose(rows), selection, lambda row: row.place), answers.missing)
+
+    async def past(self) -> tuple[Snapshot, list[Missing]]:
+        """What has ended, and the numbers, of all nodes."""
+        answers = await self.others.ask("history")
+        return merged([self.history.snapshot(), *map(_history.decode, answers.bodies.values())]), answers.missing
+
+    async def ended(self, selection: Selection) -> RowsOfNodes[EndedRow]:
+        """Tool calls that have ended, the newest first."""
+        snapshot, missing = await self.past()
+        page = page_of(selection.choose(snapshot.ended), selection, lambda row: row.place, newest_first=True)
+        return RowsOfNodes(page, missing)
+
+    async def refusals(self, selection: Selection) -> RowsOfNodes[RefusalRow]:
+        snapshot, missing = await self.past()
+        page = page_of(selection.choose(snapshot.refusals), selection, lambda row: row.place, newest_first=True)
+        return RowsOfNodes(page, missing)
+
+    async def nodes(self) -> tuple[list[NodeRow], list[Missing]]:
+        """Raises `Unavailable` if the store that nodes share does not answer."""
+        shared = as_shared(self.view.hub.directory)
+        rows = [self.view.row()]
+        if shared is None:
+            return rows, []
+        answers = await self.others.ask("node")
+        rows += [_node.decode(body) for body in answers.bodies.values()]
+        known = {node.name: node for node in await shared.nodes()}
+        for row in rows:
+            if node := known.pop(row.node or "", None):
+                row.url, row.lease, row.since = node.url, node.lease, node.started_at
+        gone = [NodeRow(each.name, "", each.started_at, members=each.members, ready=False) for each in known.values()]
+        for row in gone:
+            row.url, row.lease = known[row.node or ""].url, known[row.node or ""].lease
+        return sorted([*rows, *gone], key=lambda row: row.node or ""), answers.missing
+
+    async def all_keys(self) -> tuple[list[KeyRow], list[Missing]]:
+        """Raises `BadRequest` if this Server has no keys."""
+        answers = await self.others.ask("credentials")
+        counts = self.view.credentials()
+        for body in answers.bodies.values():
+            for credential, count in _counts.decode(body).items():
+                counts[credential] = counts.get(credential, 0) + count
+        rows = self.keys.rows(counts)
+        return sorted(rows, key=lambda row: row.place), answers.missing
+
+    # Events
+
+    @asynccontextmanager
+    async def following(self, query: Mapping[str, str]) -> AsyncIterator[EventReader]:
+        """A reader of the events of all nodes. Raises `BadRequest` or `RateLimited`."""
+        reader = self.source.open(EventFilter(query))
+        tasks = OwnedTasks()
+        tasks.spawn(self._follow_others(reader, query, tasks))
+        try:
+            yield reader
+        finally:
+            self.source.close(reader)
+            await tasks.close()
+
+    async def _follow_others(self, reader: EventReader, query: Mapping[str, str], tasks: OwnedTasks) -> None:
+        """Follows nodes that come later, too, and those that come back."""
+        followed: set[str] = set()
+
+        async def follow(node: str) -> None:
+            with suppress(Unavailable):
+                async for line in self.others.lines(node, f"events?{urlencode(query)}"):
+                    if line.startswith(b"{"):
+                        reader.put({"node": node, **_facts.decode(line)})
+            followed.discard(node)
+
+        while True:
+            with suppress(Unavailable):
+                for node in await self.others.names():
+                    if node not in followed:
+                        followed.add(node)
+                        tasks.spawn(follow(node))
+            await asyncio.sleep(_LOOK_FOR_NODES)
+
+    # What operators do
+
+    async def disconnect(self, wanted: str, who: Who) -> list[MemberRow]:
+        """Ends a connection by its id, on any node. Returns its seats. Raises `NotFound`."""
+        rows, _ = await self.all_members()
+        seats = [row for row in rows if row.id == wanted]
+        if not any(row.connected for row in seats):
+            raise NotFound("there is no such member, or it is not connected; its id is in the list of members")
+        try:
+            self.view.disconnect(wanted)
+        except NotFound:
+            answers = await self.others.ask("disconnect", method="POST", id=wanted)
+            if not any(_flag.decode(body) for body in answers.bodies.values()):
+                raise
+        for row in seats:
+            self._report("disconnect", who, office=row.office, role=row.role, name=row.name, target=row.principal)
+        return seats
+
+    async def create_key(self, entry: object, who: Who) -> KeyChange:
+        new, key = await self.keys.create(entry)
+        return await self._changed("create key", who, new, key)
+
+    async def expire_key(self, wanted: str, expires: float, who: Who) -> KeyChange:
+        await self.keys.expire(wanted, expires)
+        return await self._changed("expire key", who, wanted)
+
+    async def revoke_key(self, wanted: str, who: Who) -> KeyChange:
+        await self.keys.revoke(wanted)
+        return await self._changed("revoke key", who, wanted)
+
+    async def rotate_key(self, wanted: str, grace: float, who: Who) -> KeyChange:
+        new, key = await self.keys.rotate(wanted, grace)
+        await self._changed("rotate key", who, wanted)
+        return await self._changed("create key", who, new, key)
+
+    async def _changed(self, action: str, who: Who, wanted: str, key: str | None = None) -> KeyChange:
+        """Puts the changed file in force on all nodes, and says which of them have another one."""
+        row = self.key_row(wanted)
+        self._report(action, who, key=wanted, target=row.principal if row else None)
+        answers = await self.others.ask("reload", method="POST", key=wanted)
+        differing = [node for node, body in answers.bodies.items() if not _is_same(_key.decode(body), row)]
+        return KeyChange(wanted, key, row, differing, answers.missing)
+
+    # Sessions of the console
+
+    async def session_elsewhere(self, session: str) -> SessionSeen:
+        """What the other nodes know of a session: any end, and the latest use."""
+        answers = await self.others.ask("session", id=session)
+        seen = [_seen.decode(body) for body in answers.bodies.values()]
+        known = [each.idle for each in seen if each.idle is not None]
+        return SessionSeen(any(each.is_ended for each in seen), min(known, default=None))
+
+    async def end_session_elsewhere(self, session: str) -> None:
+        await self.others.ask("end-session", method="POST", id=session)
+
+    def key_row(self, wanted: str) -> KeyRow | None:
+        """A key as this node knows it."""
+        with suppress(BadRequest):
+            return next((row for row in self.keys.rows(self.view.credentials()) if row.id == wanted), None)
+        return None
+
+    def record(self, action: str, who: Who) -> None:
+        """Reports what an operator has done beside the operations above, such as signing in to the console."""
+        self._report(action, who)
+
+    def _report(self, action: str, who: Who, **facts: str | None) -> None:
+        via = "console" if who.is_console else "api"
+        self.view.hub.observation.report(OperatorActed(action, who.address, via, facts))
+
+
+def operations_of(hub: Hub, auth: AuthenticationProvider | None) -> Operations:
+    """The operations of a Server whose clients are admitted by `auth`."""
+    view = NodeView(hub)
+    return Operations(view, ServerKeys(auth, hub.reload), History(view.node))
+
+
+def offices_of(rows: Iterable[MemberRow]) -> list[OfficeRow]:
+    """Groups members by office."""
+    offices: dict[str, OfficeRow] = {}
+    for row in rows:
+        office = offices.setdefault(row.office, OfficeRow(row.office))
+        if row.role == "agent":
+            office.agent = row.name
+        else:
+            office.computers += 1
+            office.calls += row.calls
+        office.away += not row.connected
+        if row.node and row.node not in office.nodes:
+            office.nodes.append(row.node)
+    return list(offices.values())
+
+
+def _is_same(one: KeyRow | None, other: KeyRow | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return msgspec.structs.replace(one, connections=0) == msgspec.structs.replace(other, connections=0)
+
+
+_members = msgspec.json.Decoder(list[MemberRow])
+_calls = msgspec.json.Decoder(list[CallRow])
+_history = msgspec.json.Decoder(Snapshot)
+_node = msgspec.json.Decoder(NodeRow)
+_counts = msgspec.json.Decoder(dict[str, int])
+_seen = msgspec.json.Decoder(SessionSeen)
+_key = msgspec.json.Decoder(KeyRow | None)
+_flag = msgspec.json.Decoder(bool)
+_facts = msgspec.json.Decoder(dict)

@@ -1,0 +1,64 @@
+"""What happens on a Server, reported as typed values to observers in the same process.
+
+An observer is a function that takes one of the classes of `Happened`; the audit file, the metrics, the operator's event
+stream and the log are four of them. `app.observation.add(observer)` (or `hub.observation`) adds one; with
+`often=True` it is also told what happens often: calls, updates and tells. While nobody wants these, a call costs one
+test of `is_watched`. An observer is called in the step of the event loop in which the thing happens, before the answer
+leaves. It must not wait, nor change anything; if it raises, the exception is logged and the Server goes on.
+`describe` gives the facts of any of them as a flat object for JSON, without secrets.
+
+Each thing is reported once in a cluster, by one node:
+
+- A request to a computer that was begun: `CallBegun`, then `CallEnded`, by the node that the agent is connected to.
+  Duplicates, and answers that were kept for an agent that asks again, are the same call. If the agent has moved to
+  another node meanwhile, that node reports the end, once the agent asks again there.
+- A request that was refused before it began, or is not one to a computer: `EventRefused`, by the node of its sender. So
+  a tool call leaves either one `CallEnded` or one `EventRefused` whose `event.is_call`.
+- Seats: by the node that committed the change. A client that is back on another connection has `TakenOver` its seats;
+  it neither `Left` nor `Joined`.
+- A client that was not let in: `HandshakeRefused`, at the HTTP request or at the CONNECT.
+"""
+
+from a2c_smcp.server.observation.happened import (
+    CallBegun,
+    CallEnded,
+    CancelAsked,
+    ClientConnected,
+    ClientGone,
+    Displaced,
+    EventRefused,
+    HandshakeRefused,
+    Happened,
+    Joined,
+    Left,
+    McpClientSeen,
+    OperatorActed,
+    ReaderCut,
+    TakenOver,
+    Told,
+    Updated,
+)
+from a2c_smcp.server.observation.reporting import Observation, Observer, describe
+
+__all__ = [
+    "CallBegun",
+    "CallEnded",
+    "CancelAsked",
+    "ClientConnected",
+    "ClientGone",
+    "Displaced",
+    "EventRefused",
+    "HandshakeRefused",
+    "Happened",
+    "Joined",
+    "Left",
+    "McpClientSeen",
+    "Observation",
+    "Observer",
+    "OperatorActed",
+    "ReaderCut",
+    "TakenOver",
+    "Told",
+    "Updated",
+    "describe",
+]

@@ -1,0 +1,201 @@
+"""The tracer provider of our programs: where their spans go, by the standard `OTEL_…` variables or into a file.
+
+| variable | meaning |
+|---|---|
+| `OTEL_TRACES_EXPORTER` | `otlp`, `console` (on stderr) or `none`; several with commas |
+| `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` | the collector; setting one of them is enough |
+| `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TRACES_HEADERS` | headers, as `name=value,…` |
+| `OTEL_EXPORTER_OTLP_TIMEOUT` | milliseconds until a request to the collector is given up |
+| `OTEL_SDK_DISABLED` | `true`: nothing is exported |
+
+All others, such as `OTEL_SERVICE_NAME` and `OTEL_TRACES_SAMPLER`, are read by the SDK. Spans are sent as OTLP in JSON
+(`http/json`), which every collector takes on its port for HTTP, and which needs no further package. A file has the same
+objects, one in a line. `opentelemetry-sdk` is imported here only, when it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from a2c_smcp.errors import ConfigError
+from a2c_smcp.installation import needs_extra
+from a2c_smcp.telemetry import tracing
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+__all__ = ["export_traces", "otlp_json"]
+
+logger = logging.getLogger(__name__)
+
+_OTLP = "OTEL_EXPORTER_OTLP_"
+_YES = ("true", "1")
+_TIMEOUT = 10_000
+_KINDS = {"INTERNAL": 1, "SERVER": 2, "CLIENT": 3, "PRODUCER": 4, "CONSUMER": 5}
+_STATUS = {"UNSET": 0, "OK": 1, "ERROR": 2}
+
+
+def export_traces(
+    service: str, file: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> Callable[[], None]:
+    """Sets the tracer provider of this process, if the environment or a file asks for traces.
+
+    Returns a function that exports the last spans, to be called at the end; without a provider it does nothing.
+    `service` is the name of the program, unless `OTEL_SERVICE_NAME` names it. Raises `ConfigError`, or
+    `ModuleNotFoundError` with what to install.
+    """
+    if environment.get("OTEL_SDK_DISABLED", "").lower() in _YES:
+        return _nothing
+    if not (names := _exporters(file, environment)):
+        return _nothing
+    try:
+        with needs_extra("otel", "tracing"):
+            from opentelemetry import trace
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError:
+        if file is None and "OTEL_TRACES_EXPORTER" not in environment:
+            return _nothing  # the endpoint may be meant for other programs
+        raise
+    named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    resource = Resource.create({} if named else {"service.name": f"a2c-smcp {service}"})
+    provider = TracerProvider(resource=resource)
+    for name in names:
+        provider.add_span_processor(BatchSpanProcessor(_exporter(name, file, environment)))
+    trace.set_tracer_provider(provider)
+    tracing.look_again()
+    return provider.shutdown
+
+
+def _nothing() -> None:
+    """There are no spans."""
+
+
+def _exporters(file: Path | None, environment: Mapping[str, str]) -> list[str]:
+    """What spans are written to. Raises `ConfigError`."""
+    has_endpoint = any(environment.get(f"{_OTLP}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT"))
+    given = environment.get("OTEL_TRACES_EXPORTER", "otlp" if has_endpoint else "none")
+    names = [name for name in map(str.strip, given.lower().split(",")) if name and name != "none"]
+    if wrong := [name for name in names if name not in ("otlp", "console")]:
+        raise ConfigError(f"OTEL_TRACES_EXPORTER: {wrong[0]!r} is not known here, give otlp, console or none")
+    return ["file", *names] if file else names
+
+
+def _exporter(name: str, file: Path | None, environment: Mapping[str, str]) -> SpanExporter:
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
+
+    if name == "console":
+        return ConsoleSpanExporter(out=sys.stderr)
+    write = _file_writer(file) if name == "file" and file else _http_writer(environment)
+
+    class JSONExporter(SpanExporter):
+        """Gives batches of spans, as OTLP in JSON, to `write`, in the thread of the processor."""
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            try:
+                write(json.dumps(otlp_json(spans), separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
+            except OSError as error:  # urllib's errors are such errors, too
+                logger.warning("%d spans are lost: %s", len(spans), error)
+                return SpanExportResult.FAILURE
+            return SpanExportResult.SUCCESS
+
+    return JSONExporter()
+
+
+def _file_writer(file: Path) -> Callable[[bytes], None]:
+    """Appends, so that several processes may write into one file. Raises `ConfigError`."""
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"traces cannot be written to {file}: {error.strerror}") from None
+
+    def write(lines: bytes) -> None:
+        os.write(descriptor, lines)
+
+    return write
+
+
+def _http_writer(environment: Mapping[str, str]) -> Callable[[bytes], None]:
+    """Raises `ConfigError`."""
+    base = environment.get(f"{_OTLP}ENDPOINT", "http://localhost:4318").rstrip("/")
+    url = environment.get(f"{_OTLP}TRACES_ENDPOINT") or f"{base}/v1/traces"
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"{_OTLP}ENDPOINT: {url!r} is no http or https URL")
+    given = environment.get(f"{_OTLP}TRACES_HEADERS") or environment.get(f"{_OTLP}HEADERS", "")
+    fields = (field.partition("=") for field in given.split(",") if "=" in field)
+    headers = {name.strip(): unquote(value.strip()) for name, _, value in fields}
+    timeout = environment.get(f"{_OTLP}TRACES_TIMEOUT") or environment.get(f"{_OTLP}TIMEOUT") or str(_TIMEOUT)
+    if not timeout.isdecimal():
+        raise ConfigError(f"{_OTLP}TIMEOUT: {timeout!r} is no number of milliseconds")
+
+    def write(body: bytes) -> None:
+        request = urllib.request.Request(  # noqa: S310, its scheme was checked
+            url, body, {**headers, "Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=int(timeout) / 1000):  # noqa: S310
+            pass
+
+    return write
+
+
+def otlp_json(spans: Sequence[ReadableSpan]) -> dict[str, Any]:
+    """Spans of one process in the JSON encoding of OTLP."""
+    scopes: dict[str, list[dict[str, Any]]] = {}
+    for span in spans:
+        scope = span.instrumentation_scope
+        scopes.setdefault(scope.name if scope else "", []).append(_span(span))
+    resource = {"attributes": _attributes(spans[0].resource.attributes)}
+    found = [{"scope": {"name": name}, "spans": of_scope} for name, of_scope in scopes.items()]
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": found}]}
+
+
+def _span(span: ReadableSpan) -> dict[str, Any]:
+    context = span.get_span_context()
+    assert context
+    parent = {"parentSpanId": f"{span.parent.span_id:016x}"} if span.parent else {}
+    return {
+        "traceId": f"{context.trace_id:032x}",
+        "spanId": f"{context.span_id:016x}",
+        **parent,
+        "name": span.name,
+        "kind": _KINDS[span.kind.name],
+        "startTimeUnixNano": str(span.start_time),
+        "endTimeUnixNano": str(span.end_time),
+        "attributes": _attributes(span.attributes or {}),
+        "events": [
+            {
+                "timeUnixNano": str(event.timestamp),
+                "name": event.name,
+                "attributes": _attributes(event.attributes or {}),
+            }
+            for event in span.events
+        ],
+        "status": {"code": _STATUS[span.status.status_code.name]},
+    }
+
+
+def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
+
+
+def _value(value: Any) -> dict[str, Any]:
+    match value:
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value}
+        case str():
+            return {"stringValue": value}
+    return {"arrayValue": {"values": [_value(each) for each in value]}}

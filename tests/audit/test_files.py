@@ -1,0 +1,360 @@
+"""Audit files: what `verify` sees of them, and what becomes of them on a full disk, after a crash and by rotation."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from a2c_smcp.audit.chain import ChainState, KeptState
+from a2c_smcp.audit.file import AuditFile, hash_of_arguments, read_key
+from a2c_smcp.audit.reading import EntryFilter, entries, follow, rotated, verify
+from a2c_smcp.errors import ConfigError, NotPrivate
+from tests.waiting import until
+
+
+def written(path: Path, count: int = 8, **limits: int) -> list[bytes]:
+    """The lines of a file with so many entries, and two more for its begin and end."""
+    file = AuditFile(path, **limits)
+    put(file, count)
+    file.close()
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def put(file: AuditFile, count: int) -> None:
+    for number in range(count):
+        file.write({"event": "call", "tool": f"tool-{number}", "outcome": "ok"})
+        file.flush()
+
+
+def places(path: Path) -> list[tuple[str, int]]:
+    return [(problem.file, problem.line) for problem in verify(path)[0]]
+
+
+def test_a_file_that_nobody_touched_is_in_order_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    lines = written(path)
+    problems, end = verify(path)
+    assert not problems
+    assert (end.number, len(lines)) == (10, 10)
+    assert json.loads(lines[-1])["hash"] == end.hash
+    assert verify(path, wanted=json.loads(lines[3])["hash"])[0] == []
+    assert "no line has the hash" in str(verify(path, wanted="0" * 32)[0][0])
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_line_that_was_changed_removed_moved_or_cut_is_found(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("audit") / "audit.jsonl"
+    lines = written(path, 5)
+    at = data.draw(st.integers(0, len(lines) - 1))
+    kind = data.draw(st.sampled_from(["change", "remove", "move", "repeat", "cut"]))
+    if kind == "change":
+        where = data.draw(st.integers(0, len(lines[at]) - 2))
+        changed = bytearray(lines[at])
+        changed[where] = data.draw(st.sampled_from([each for each in b'a0"}{' if each != changed[where]]))
+        lines[at] = bytes(changed)
+    elif kind == "remove":
+        del lines[at]
+    elif kind == "move":
+        other = data.draw(st.integers(0, len(lines) - 1).filter(lambda other: other != at))
+        lines.insert(other, lines.pop(at))
+    elif kind == "repeat":
+        lines.insert(at, lines[at])
+    else:
+        lines = lines[:at]
+    path.write_bytes(b"".join(lines))
+    assert verify(path)[0]
+
+
+def test_the_place_of_a_change_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    lines = written(path)
+    path.write_bytes(b"".join(lines).replace(b"tool-3", b"tool-X"))
+    assert places(path) == [("audit.jsonl", 5)]
+    path.write_bytes(b"".join(lines[:4] + lines[5:]))
+    assert places(path) == [("audit.jsonl", 5)]
+    path.write_bytes(b"".join(lines[:-2]))
+    assert places(path) == [("audit.jsonl", 8)]
+
+
+def test_the_chain_goes_on_over_rotated_files_and_restarts(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    for _ in range(2):
+        written(path, 20, largest=500, kept=100)
+    assert len(list(tmp_path.glob("audit.jsonl.*[0-9]"))) > 5
+    problems, end = verify(path)
+    assert (problems, end.number) == ([], 44)
+    found = list(entries(path, EntryFilter({"event": "call"})))
+    assert [each["n"] for each in found] == sorted(each["n"] for each in found)
+    assert len(found) == 40
+    (tmp_path / "audit.jsonl.3").unlink()
+    assert [problem.file for problem in verify(path)[0]] == ["audit.jsonl.4"]
+
+
+def test_only_so_many_rotated_files_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    written(path, 40, largest=500, kept=3)
+    assert len(list(tmp_path.glob("audit.jsonl.*[0-9]"))) == 3
+    assert verify(path)[0] == []
+    written(path, 1, largest=500, kept=3)
+    assert verify(path)[0] == []
+
+
+@pytest.mark.parametrize("kind", ["change", "remove", "file"])
+def test_the_first_line_that_rotation_has_kept_is_checked_too(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "audit.jsonl"
+    written(path, 40, largest=500, kept=3)
+    oldest = min(tmp_path.glob("audit.jsonl.*[0-9]"), key=lambda each: int(each.suffix[1:]))
+    first, *others = oldest.read_bytes().splitlines(keepends=True)
+    if kind == "file":
+        oldest.unlink()
+        oldest = oldest.with_suffix(f".{int(oldest.suffix[1:]) + 1}")
+    else:
+        oldest.write_bytes(b"".join([*([first.replace(b"tool-", b"TOOL-")] if kind == "change" else []), *others]))
+    assert places(path) == [(oldest.name, 1)]
+
+
+def test_a_missing_state_is_found_and_stays_so_after_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    lines = written(path)
+    path.write_bytes(b"".join(lines[:6]))
+    (tmp_path / "audit.jsonl.state").unlink()
+    assert places(path) == [("audit.jsonl.state", 1)]
+    written(path, 1)
+    assert places(path) == [("audit.jsonl", 7)]
+    assert "the state was missing" in str(verify(path)[0][0])
+    written(path, 1)
+    assert places(path) == [("audit.jsonl", 7)]
+
+
+def test_a_last_line_that_was_made_anew_is_found_before_and_after_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    lines = written(path)
+    text, _, _ = lines[-1].replace(b"audit closed", b"audit CLOSED").rpartition(b',"hash":')
+    before = json.loads(lines[-2])["hash"]
+    digest = sha256(before.encode() + text).hexdigest()[:32]
+    path.write_bytes(b"".join(lines[:-1]) + text + f',"hash":"{digest}"}}\n'.encode())
+    assert places(path) == [("audit.jsonl", 10)]
+    written(path, 1)
+    assert places(path) == [("audit.jsonl", 11)]
+
+
+def test_lines_go_on_into_the_same_file_if_a_new_one_cannot_be_opened(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, largest=500, pause=0)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, most[1]))
+    try:
+        put(file, 10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    assert "cannot be rotated: Too many open files" in file.trouble
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        far.setblocking(False)
+        put(file, 10)
+        for end in (near, far):
+            with pytest.raises(BlockingIOError):
+                end.recv(1)
+    assert not file.trouble
+    file.close()
+    assert len(list(entries(path, EntryFilter({"event": "call"})))) == 20
+    assert verify(path)[0] == []
+
+
+def test_a_file_stays_in_its_place_if_the_new_one_cannot_take_it(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, largest=500, pause=0)
+    (tmp_path / "audit.jsonl.new").mkdir()
+    put(file, 10)
+    assert "cannot be rotated" in file.trouble
+    assert (rotated(path), path.read_bytes().count(b"\n")) == ([], 11)
+    (tmp_path / "audit.jsonl.new").rmdir()
+    put(file, 1)
+    assert not file.trouble
+    assert len(rotated(path)) == 1
+    file.close()
+    assert verify(path)[0] == []
+
+
+def test_an_entry_that_would_be_two_lines_is_refused(tmp_path: Path) -> None:
+    file = AuditFile(tmp_path / "audit.jsonl")
+    with pytest.raises(ValueError, match="one line"):
+        file.write_encoded(b'{"time":"","event":"call",\n"arguments":{}}')
+    file.close()
+
+
+def test_what_cannot_be_encoded_is_left_out_and_the_line_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path)
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    for arguments in ("\ud800", 2**70, [float("nan"), "\ud800"], deep):
+        file.write({"event": "call", "tool": "\udfff", "arguments": arguments})
+    file.close()
+    found = list(entries(path, EntryFilter({"event": "call"})))
+    assert [each.get("arguments", "none") for each in found] == ["\ud800", 2**70, "none", "none"]
+    assert {each["tool"] for each in found} == {"\udfff"}
+    assert verify(path)[0] == []
+
+
+def test_a_long_torn_line_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path)
+    file.write({"event": "call", "tool": "x" * 3_000_000})
+    file.close()
+    os.truncate(path, path.stat().st_size - 10)
+    state = tmp_path / "audit.jsonl.state"
+    state.write_bytes(KeptState(ChainState(2, json.loads(path.read_bytes().splitlines()[1])["hash"])).to_bytes())
+    with path.open("ab") as torn:
+        torn.write(b"y" * 2_000_000)
+    written(path, 1)
+    assert verify(path)[0] == []
+    assert [each["n"] for each in entries(path, EntryFilter())] == [1, 2, 3, 4, 5]
+
+
+def test_files_that_were_there_become_private(tmp_path: Path) -> None:
+    for name in ("audit.jsonl", "audit.jsonl.key", "audit.jsonl.state"):
+        (tmp_path / name).touch(0o644)
+        (tmp_path / name).chmod(0o644)
+    AuditFile(tmp_path / "audit.jsonl").close()
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
+
+
+def test_two_processes_never_share_a_file(tmp_path: Path) -> None:
+    first = AuditFile(tmp_path / "audit.jsonl")
+    with pytest.raises(ConfigError, match="another process"):
+        AuditFile(tmp_path / "audit.jsonl")
+    first.close()
+    AuditFile(tmp_path / "audit.jsonl").close()
+
+
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(NotPrivate, match="chmod go-w"):
+        AuditFile(tmp_path / "audit.jsonl")
+
+
+def test_a_line_that_a_crash_has_cut_is_dropped_and_the_chain_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    written(path)
+    with path.open("ab") as file:
+        file.write(b'{"n":11,"time":"2026')
+    written(path, 1)
+    assert verify(path)[0] == []
+
+
+def test_a_cut_stays_visible_after_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    lines = written(path)
+    path.write_bytes(b"".join(lines[:6]))
+    written(path, 1)
+    (problem,) = verify(path)[0]
+    assert str(problem) == "audit.jsonl:7: the lines 7 to 10 are missing before it"
+
+
+@contextmanager
+def full_disk(at: int) -> Iterator[None]:
+    """No file of this process may grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (at, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_entries_wait_while_the_disk_is_full_and_no_half_line_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, pause=0)
+    with full_disk(path.stat().st_size + 40):
+        put(file, 3)
+        assert "File too large" in file.trouble
+        assert path.read_bytes().count(b"\n") == 1
+    put(file, 1)
+    assert not file.trouble
+    file.close()
+    assert verify(path)[0] == []
+    found = [each["tool"] for each in entries(path, EntryFilter({"event": "call"}))]
+    assert found == ["tool-0", "tool-1", "tool-2", "tool-0"]
+
+
+async def test_on_a_full_disk_writing_is_tried_by_a_timer_and_not_by_each_entry(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, pause=0.2)
+    with full_disk(path.stat().st_size):
+        put(file, 1)
+    put(file, 5)
+    assert file.trouble
+    assert path.read_bytes().count(b"\n") == 1
+    await until(lambda: not file.trouble)
+    assert path.read_bytes().count(b"\n") == 7
+    file.close()
+    assert verify(path)[0] == []
+
+
+def test_entries_that_were_lost_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path)
+    with full_disk(path.stat().st_size):
+        for _ in range(5):
+            file.write({"event": "call", "tool": "x" * 600_000})
+            file.flush()
+        assert file.lost == 3
+    file.close()
+    assert verify(path)[0] == []
+    assert [each["entries"] for each in entries(path, EntryFilter({"event": "audit lost"}))] == [3]
+
+
+def test_arguments_can_be_checked_with_the_key_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path)
+    known = file.hash(b'{"a":1}')
+    file.close()
+    key = read_key(path)
+    assert key
+    assert hash_of_arguments(key, b'{"a":1}') == known != hash_of_arguments(b"k" * 32, b'{"a":1}')
+
+
+def test_no_line_is_missed_by_one_who_follows_rotated_files(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, largest=40_000, kept=10_000)
+    found: list[str] = []
+
+    def read() -> None:
+        for entry in follow(path, EntryFilter({"event": "call"})):
+            found.append(entry["tool"])
+            if entry["tool"] == "end":
+                return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    deadline = time.monotonic() + 30
+    while not found and time.monotonic() < deadline:
+        put(file, 1)
+    found.clear()
+    for number in range(3000):
+        file.write({"event": "call", "tool": f"line-{number}"})
+        file.flush()
+    file.write({"event": "call", "tool": "end"})
+    file.flush()
+    reader.join(30)
+    file.close()
+    assert [each for each in found if each.startswith("line-")] == [f"line-{number}" for number in range(3000)]

@@ -1,0 +1,70 @@
+"""Audit files of several nodes: a call is one line in one of them, also if its members move while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from a2c_smcp.audit.reading import EntryFilter, entries, verify
+from tests.cluster import serving_node
+from tests.peer import Peer
+from tests.server.test_calls import Gate
+from tests.valkey import Valkey, running_valkey
+
+TOOL = "client:tool_call"
+DONE = {"content": [{"type": "text", "text": "3"}], "isError": False}
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[Valkey]:
+    with running_valkey() as valkey:
+        yield valkey
+
+
+async def member(stack: AsyncExitStack, url: str, role: str, name: str) -> Peer:
+    peer = await Peer.connect(url)
+    stack.push_async_callback(peer.client.disconnect)
+    await peer.join(role, name, "desk", instance=f"instance-of-{name}-0123456789")
+    return peer
+
+
+@pytest.mark.parametrize("first", ["agent", "computer"])
+async def test_a_call_whose_agent_and_computer_move_to_another_node_is_one_line(
+    valkey: Valkey, tmp_path: Path, first: str
+) -> None:
+    files = [tmp_path / "n1.jsonl", tmp_path / "n2.jsonl"]
+    async with AsyncExitStack() as stack:
+        prefix = f"test-{uuid4().hex[:12]}:"
+        hubs = [
+            await stack.enter_async_context(serving_node(valkey.url, prefix, file.stem, audit=file)) for file in files
+        ]
+        agent = await member(stack, hubs[0].url, "agent", "planner")
+        computer = await member(stack, hubs[0].url, "computer", "laptop")
+        computer.answers(TOOL, Gate())
+        lost = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30))
+        await computer.was_asked(TOOL)
+        await agent.drop()
+        await computer.drop()
+        lost.cancel()
+        gate = Gate(DONE)
+        if first == "agent":
+            agent = await member(stack, hubs[1].url, "agent", "planner")
+            again = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30, sent_before=True))
+        computer = await Peer.connect(hubs[1].url)
+        stack.push_async_callback(computer.client.disconnect)
+        computer.answers(TOOL, gate)
+        await computer.join("computer", "laptop", "desk", instance="instance-of-laptop-0123456789")
+        if first == "computer":
+            agent = await member(stack, hubs[1].url, "agent", "planner")
+            again = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30, sent_before=True))
+        await computer.was_asked(TOOL)
+        gate.open()
+        assert await again == DONE
+    found = [entry for file in files for entry in entries(file, EntryFilter({"event": "call"}))]
+    assert [(entry["req_id"], entry["outcome"]) for entry in found] == [("r1", "ok")]
+    assert all(verify(file)[0] == [] for file in files)

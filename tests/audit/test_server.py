@@ -1,0 +1,324 @@
+"""The audit file of a Server: each call and each refusal is one line, which is there before the answer arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import socketio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from a2c_smcp.audit.reading import EntryFilter, entries, verify
+from a2c_smcp.console.operator.console import OperatorConsole
+from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
+from a2c_smcp.server.admin.operations import Who
+from a2c_smcp.server.observation.audit import in_one_line
+from tests.audit.test_files import full_disk
+from tests.console.browserless import Visitor
+from tests.peer import Peer, Wire
+from tests.server.test_bound_keys import DEVICE, keys_file, session_at
+from tests.server.test_calls import Gate
+
+KEY = "canary-key-0123456789abcdef"
+SECRET = "canary-argument-5f1c"
+TOOL = "client:tool_call"
+
+
+class Audited:
+    """A Server with an audit file, its agent and its computer."""
+
+    def __init__(self, hub: Any, connect: Any, file: Path, office: str) -> None:
+        self.hub, self.connect, self.file, self.office = hub, connect, file, office
+        self.agent: Peer
+        self.computer: Peer
+
+    async def member(self, role: str, name: str, **more: Any) -> Peer:
+        peer: Peer = await self.connect(self.hub, auth={"token": KEY})
+        await peer.join(role, name, self.office, **more)
+        return peer
+
+    def lines(self, event: str = "call") -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in self.file.read_text("utf-8").splitlines()]
+        return [line for line in found if line["event"] == event and line.get("office", self.office) == self.office]
+
+    async def until(self, event: str, times: int = 1) -> list[dict[str, Any]]:
+        async with asyncio.timeout(30):
+            while len(found := self.lines(event)) < times:  # noqa: ASYNC110, a file says nothing when it grows
+                await asyncio.sleep(0.01)
+        return found
+
+
+@pytest.fixture
+async def audited(serve: Any, connect: Any, office: str, tmp_path: Path) -> Audited:
+    file = tmp_path / "audit.jsonl"
+    hub = await serve(
+        auth=DefaultAuthenticationProvider(KEY), audit=file, limits={"resume_grace": 0.5, "max_message": 200_000}
+    )
+    found = Audited(hub, connect, file, office)
+    found.agent = await found.member("agent", "planner", instance="canary-instance-of-agent")
+    found.computer = await found.member("computer", "laptop", instance="canary-instance-of-laptop")
+    return found
+
+
+def result(text: str = "3", **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": False, **more}
+
+
+OUTCOMES = [
+    (result(), "ok", None),
+    (result(isError=True), "tool_error", None),
+    (result(structuredContent={"isError": True, "error": {"code": 1}}), "ok", None),
+    (
+        {"error": {"code": 404, "message": "Tool not found", "details": {"outcome": "not_run"}}, "isError": True},
+        "not_found",
+        404,
+    ),
+    ({"error": {"code": 403, "message": "Forbidden", "details": {}}, "isError": True}, "denied", 403),
+    ("not a result", "error", 500),
+    (result("\ud83d"), "ok", None),
+    (result("x" * 150_000, isError=True), "tool_error", None),
+]
+
+
+@pytest.mark.parametrize(("answer", "outcome", "code"), OUTCOMES)
+async def test_a_call_is_one_line_with_the_outcome_of_its_tool(
+    audited: Audited, answer: Any, outcome: str, code: int | None
+) -> None:
+    audited.computer.answers(TOOL, answer)
+    await audited.agent.call_tool("laptop", params={"path": SECRET}, _meta={"traceparent": "00-abc-def-01"})
+    (line,) = audited.lines()
+    assert (line["tool"], line["outcome"], line.get("code")) == ("add", outcome, code)
+    assert (line["agent"], line["computer"], line["address"]) == ("planner", "laptop", "127.0.0.1")
+    assert line["trace"] == "00-abc-def-01"
+    assert line["bytes_in"] > 0 < line["bytes_out"]
+
+
+REFUSED: list[tuple[dict[str, Any], int]] = [
+    ({"computer": "nobody"}, 404),
+    ({"computer": "laptop", "timeout": 0}, 400),
+    ({"computer": "laptop", "params": 7}, 400),
+    ({"computer": "laptop", "agent": "somebody else"}, 403),
+    ({"computer": "laptop", "params": {"x": "y" * 300_000}}, 413),
+]
+
+
+@pytest.mark.parametrize(("more", "code"), REFUSED)
+async def test_a_call_that_is_refused_is_one_line(audited: Audited, more: dict[str, Any], code: int) -> None:
+    call = {"agent": "planner", "req_id": "r1", "tool_name": "add", "params": {}, "timeout": 5, **more}
+    await audited.agent.ask(TOOL, call)
+    (line,) = audited.lines()
+    assert line["code"] == code
+    assert line["tool"] == (None if code == 413 else "add")
+
+
+async def test_a_sealed_call_has_no_tool(audited: Audited) -> None:
+    audited.computer.answers("client:sealed", {"req_id": "r1", "sealed": "AAAA"})
+    sealed = {"office_id": audited.office, "timeout": 5, "kid": "a" * 22, "sealed": "AAAA"}
+    answer = await audited.agent.request("client:sealed", "laptop", **sealed)
+    (line,) = audited.lines()
+    assert (line["tool"], line["sealed"]) == (None, True), answer
+
+
+async def test_duplicates_and_kept_answers_are_the_same_call(audited: Audited) -> None:
+    gate = Gate(result())
+    audited.computer.answers(TOOL, gate)
+    calls = [asyncio.create_task(audited.agent.call_tool("laptop", req_id="r1")) for _ in range(3)]
+    await audited.computer.was_asked(TOOL)
+    gate.open()
+    await asyncio.gather(*calls)
+    await audited.agent.call_tool("laptop", req_id="r1")
+    assert len(audited.lines()) == 1
+    await audited.agent.call_tool("laptop", tool="other", req_id="r1")
+    assert [line.get("code") for line in audited.lines()] == [None, 400]
+
+
+async def test_cancels_and_deadlines_are_recorded_once(audited: Audited) -> None:
+    audited.computer.answers(TOOL, Gate())
+    call = asyncio.create_task(audited.agent.call_tool("laptop", req_id="r1", timeout=60))
+    await audited.computer.was_asked(TOOL)
+    await audited.agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "r1"})
+    await call
+    (line,) = audited.lines()
+    assert line["outcome"] == "cancelled"
+    (cancel,) = [line for line in map(json.loads, audited.file.read_text().splitlines()) if line["event"] == "cancel"]
+    assert cancel["req_id"] == "r1"
+    await audited.agent.call_tool("laptop", req_id="r2", timeout=1)
+    assert [each["outcome"] for each in audited.lines()] == ["cancelled", "timeout"]
+
+
+async def test_a_computer_that_is_lost_in_a_call_and_one_that_comes_back(audited: Audited) -> None:
+    audited.computer.answers(TOOL, Gate())
+    call = asyncio.create_task(audited.agent.call_tool("laptop", req_id="r1"))
+    await audited.computer.was_asked(TOOL)
+    await audited.computer.drop()
+    back = await audited.connect(audited.hub, auth={"token": KEY})
+    back.answers(TOOL, result())
+    await back.join("computer", "laptop", audited.office, instance="canary-instance-of-laptop")
+    assert not (await call)["isError"]
+    (line,) = audited.lines()
+    assert line["outcome"] == "ok"
+    (taken,) = await audited.until("taken over")
+    assert (taken["role"], taken["name"]) == ("computer", "laptop")
+    assert len(audited.lines("joined")) == 2
+    back.answers(TOOL, Gate())
+    call = asyncio.create_task(audited.agent.call_tool("laptop", req_id="r2"))
+    await back.was_asked(TOOL, 2)
+    await back.drop()
+    assert (await call)["error"]["code"] == 404
+    assert [each["outcome"] for each in audited.lines()] == ["ok", "not_found"]
+    (left,) = await audited.until("left")
+    assert left["lost"] is True
+
+
+async def test_each_refusal_is_one_line_and_nothing_secret_is_in_the_file(audited: Audited) -> None:
+    with pytest.raises(socketio.exceptions.ConnectionError):
+        await audited.connect(audited.hub, auth={"token": "canary-wrong-key-0123456789"})
+    assert [line["code"] for line in audited.lines("refused")] == [401]
+    answer = await audited.agent.ask(
+        "server:join_office", {"role": "computer", "name": "x", "office_id": audited.office}
+    )
+    assert answer[0] is False
+    (line,) = audited.lines("request refused")
+    assert (line["request"], line["code"]) == ("server:join_office", 403)
+    audited.computer.answers("client:get_config", {"servers": {}, "canary": 1})
+    await audited.agent.request("client:get_config", "laptop")
+    assert [line["outcome"] for line in audited.lines("config read")] == ["ok"]
+    audited.computer.answers(TOOL, result("canary-result"))
+    await audited.agent.call_tool("laptop", params={"path": SECRET})
+    assert "canary" not in audited.file.read_text("utf-8")
+    assert verify(audited.file)[0] == []
+
+
+async def test_arguments_are_recorded_if_that_is_wanted(
+    serve: Any, connect: Callable[..., Awaitable[Peer]], office: str, tmp_path: Path
+) -> None:
+    hub = await serve(audit=tmp_path / "audit.jsonl", audit_arguments=True)
+    agent, computer = await connect(hub), await connect(hub)
+    await agent.join("agent", "planner", office)
+    await computer.join("computer", "laptop", office)
+    computer.answers(TOOL, result())
+    await agent.call_tool("laptop", params={"path": SECRET})
+    (line,) = [line for line in map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines()) if "tool" in line]
+    assert line["arguments"] == {"path": SECRET}
+
+
+FORGED = '{"n":99,"time":"2026-11-18T06:35:36.246Z","event":"call","tool":"forged","hash":"' + "0" * 32 + '"}'
+HOSTILE = [
+    '{"a":[\n' + FORGED + "\n]}",
+    '{"a":[\r\n' + FORGED + "\r\n]}",
+    '{"a":\t"\\ud800",\n"b":[\n' + FORGED + "\n]}",
+    '{"a":"\\ud800"}',
+    '{"a":"\\u2028\u2028\u0085\x7f"}',
+    '{"a":1' + "0" * 5000 + "}",
+    '{"a":1e999}',
+    '{"a":NaN}',
+    '{"a":-}',
+    '{"a":1,"a":[' + "\n" * 1000 + "]}",
+    '{"a":' + "[" * 250 + "]" * 250 + "}",
+    '{"a":' + "[" * 900 + "\n" + "]" * 900 + "}",
+    '{"a":' + "[" * 5000 + "]" * 5000 + "}",
+    '{"a":' + "[\n" * 100_000 + "]" * 100_000 + "}",
+]
+
+
+async def answer_all(computer: Wire) -> None:
+    """Answers every request, without reading more of it than the id of its ack."""
+    head = "42/smcp,"
+    while frame := await computer.receive():
+        if frame.startswith(head) and (number := frame[len(head) :].partition("[")[0]):
+            await computer.send(f"43/smcp,{number}[{json.dumps(result())}]")
+
+
+@pytest.mark.parametrize("with_arguments", [False, True], ids=["hashed", "as they are"])
+async def test_no_arguments_forge_lose_or_break_a_line(
+    serve: Any, connect_wire: Callable[..., Awaitable[Wire]], office: str, tmp_path: Path, *, with_arguments: bool
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    hub = await serve(audit=path, audit_arguments=with_arguments)
+    agent, computer = await connect_wire(hub), await connect_wire(hub)
+    await agent.join("agent", "planner", office)
+    await computer.join("computer", "laptop", office)
+    answering = asyncio.create_task(answer_all(computer))
+    ids = [f"r{number}" for number in range(len(HOSTILE))]
+    for number, params in enumerate(HOSTILE):
+        about = f'"agent":"planner","computer":"laptop","tool_name":"add","timeout":5,"req_id":"r{number}"'
+        await agent.ask(f'42/smcp,{number}["client:tool_call",{{{about},"params":{params}}}]', number)
+    answering.cancel()
+    found = list(entries(path, EntryFilter({"event": "call"})))
+    assert [line.get("req_id", req_id) for line, req_id in zip(found, ids, strict=True)] == ids
+    assert {line["code"] for line in found if "req_id" not in line} <= {400}
+    assert path.read_bytes().count(b"\n") == len(list(entries(path, EntryFilter())))
+    assert verify(path)[0] == []
+
+
+ODD = st.recursive(
+    st.sampled_from(["0", "-0.5e3", "1e999", "true", "null", r'"\ud800"', r'"\n\u2028"', "9" * 40, f'"{"x" * 50}"'])
+    | st.text(st.characters(exclude_categories=["Cs"])).map(json.dumps),
+    lambda inner: st.lists(inner, max_size=3).map(lambda each: f"[{','.join(each)}]"),
+    max_leaves=6,
+)
+SPACES = st.text(alphabet=" \t\r\n", max_size=4)
+
+
+@given(parts=st.lists(st.tuples(SPACES, ODD, SPACES), max_size=4))
+def test_json_in_one_line_is_the_same_json(parts: list[tuple[str, str, str]]) -> None:
+    text = "[" + ",".join(map("".join, parts)) + "]"
+    compact = in_one_line(text.encode())
+    assert compact is not None or "1e999" in text
+    if compact is not None:
+        assert b"\n" not in bytes(compact)
+        assert json.loads(bytes(compact)) == json.loads(text)
+
+
+async def test_a_call_names_the_device_of_the_computer_that_answered(serve: Any, office: str, tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    hub = await serve(auth=DefaultAuthenticationProvider(keys_file=keys_file(tmp_path)), audit=path)
+    async with session_at(hub.url) as agent, session_at(hub.url) as computer:
+        for session, role, name in ((agent, "agent", "planner"), (computer, "computer", "laptop")):
+            assert await session.connect(session.auth()) is None
+            await session.wire.join(role, name, office)
+        answering = asyncio.create_task(answer_all(computer.wire))
+        call = {"agent": "planner", "computer": "laptop", "tool_name": "add", "timeout": 5, "params": {}}
+        await agent.wire.ask(f'42/smcp,7["client:tool_call",{json.dumps({**call, "req_id": "r1"})}]', 7)
+        answering.cancel()
+        late = {**call, "timeout": 1, "req_id": "r2"}
+        await agent.wire.ask(f'42/smcp,8["client:tool_call",{json.dumps(late)}]', 8)
+    first, second = entries(path, EntryFilter({"event": "call"}))
+    assert first["device"] == first["computer_device"] == DEVICE.fingerprint
+    assert (second["outcome"], "computer_device" in second) == ("timeout", False)
+
+
+async def test_signing_in_to_the_operators_console_and_out_is_recorded(tmp_path: Path) -> None:
+    path, key = tmp_path / "audit.jsonl", "canary-admin-key-0123456789"
+    app = create_app(Settings(admin_key=key, audit=path))
+    assert app.operations
+    assert app.admin_access
+    console = OperatorConsole(app.operations, app.admin_access, key)
+    visitor = Visitor(console)
+    await visitor.post("/console/sign-in", {"key": "canary-wrong"})
+    await visitor.post("/console/sign-in", {"key": key})
+    await visitor.act("/console/sign-out", "/console/")
+    await Visitor(console).get(console.link(""))
+    await app.close()
+    found = [line.get("action", line["event"]) for line in entries(path, EntryFilter())]
+    in_order = ["refused", "console sign-in", "console sign-out", "console sign-in"]
+    assert found == ["audit opened", *in_order, "audit closed"]
+    assert "canary" not in path.read_text("utf-8")
+
+
+async def test_trouble_of_the_audit_file_is_in_the_metrics(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    app = create_app(Settings(admin_key="canary-admin-key-0123456789", audit=path))
+    assert app.operations
+    with full_disk(path.stat().st_size):
+        for _ in range(3):
+            app.operations.record("x" * 600_000, Who(None))
+        assert app.metrics.value("a2c_audit_failing") == 1
+        assert app.metrics.value("a2c_audit_lost_total") == 1
+    await app.close()
+    assert app.metrics.value("a2c_audit_failing") == 0

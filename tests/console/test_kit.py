@@ -1,0 +1,289 @@
+"""What all consoles stand on: HTML that is safe by construction, sessions, checks of requests, live pages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from a2c_smcp.console.app import ConsoleApp
+from a2c_smcp.console.html import Html, joined, tag, text
+from a2c_smcp.console.languages import chosen_language
+from a2c_smcp.console.live import Changes
+from a2c_smcp.console.pages import Form, Page, View, button_form
+from a2c_smcp.console.sessions import ConsoleSessions
+from a2c_smcp.console.web import Response
+from a2c_smcp.errors import Unavailable
+from tests.console.browserless import Visitor, next_event
+
+ATTACKS = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "&lt;b&gt;",
+    "</title>",
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_text_of_others_is_never_markup(attack: str) -> None:
+    shown = tag("p", attack, title=attack)
+    assert shown.count("<") == 2
+    assert shown.count('"') == 2
+    assert "&amp;" in tag("p", "a & b")
+
+
+def test_characters_that_cannot_be_seen_are_shown() -> None:
+    assert text("a\u202eb\x00") == r"a\u202eb\u0000"
+    assert text("two\nlines") == "two\nlines"
+
+
+def test_only_text_that_is_html_already_is_taken_as_it_is() -> None:
+    inner = tag("b", "<")
+    assert isinstance(inner, Html)
+    assert joined(inner, "<", None, [inner], 3) == "<b>&lt;</b>&lt;<b>&lt;</b>3"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "javascript:alert(1)",
+        "java\nscript:alert(1)",
+        " javascript:1",
+        "//evil.example",
+        "/\\evil.example",
+        "data:text/html,x",
+    ],
+)
+def test_an_address_that_a_browser_would_run_or_that_leads_elsewhere_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="no address"):
+        tag("a", "x", href=address)
+
+
+def test_code_in_elements_and_attributes_is_refused() -> None:
+    for wrong in ("style", "iframe", "base"):
+        with pytest.raises(ValueError, match="not made here"):
+            tag(wrong)
+    with pytest.raises(ValueError, match="not made here"):
+        tag("script", "alert(1)", src="/x.js", type="module")
+    for attribute in ("onclick", "style", "srcdoc"):
+        with pytest.raises(ValueError, match="holds code"):
+            tag("p", **{attribute: "x"})
+
+
+def test_the_language_is_the_chosen_one_or_the_first_that_the_browser_asks_for() -> None:
+    assert chosen_language("zh", "en") == "zh"
+    assert chosen_language("", "fr;q=0.9, zh-CN;q=0.8, en;q=0.7") == "zh"
+    assert chosen_language("xx", "fr") == "en"
+    assert chosen_language("", "en;q=oops, zh;q=0.1") == "zh"
+
+
+# An application
+
+
+class _Small:
+    """A console with one page, which shows a text, and one action, which sets it."""
+
+    def __init__(self, **sessions: float) -> None:
+        self.shown = "first"
+        self.now = 1_000_000.0
+        self.changes = Changes()
+        self.sessions = ConsoleSessions(clock=lambda: self.now, **sessions)
+        page = Page("/", "Text", {"text": self._region}, frozenset(["text"]), menu="Text", pause=0)
+        actions = {"/set": self._set, "/fail": self._fail}
+        self.app = ConsoleApp(
+            "a2c",
+            [page],
+            actions,
+            changes=self.changes,
+            sessions=self.sessions,
+            entrance=lambda view: tag("p", "no way in"),
+        )
+
+    def _region(self, view: View) -> Html:
+        return joined(tag("p", self.shown), button_form(view, "/set", tag("button", "Set")))
+
+    async def _set(self, view: View, form: Form) -> Response | None:
+        self.shown = form["text"][0]
+        self.changes.changed("text")
+        return None
+
+    async def _fail(self, view: View, form: Form) -> Response | None:
+        raise Unavailable("it <b>cannot</b> be")
+
+    async def visitor(self) -> Visitor:
+        visitor = Visitor(self.app)
+        opened = await visitor.get(f"/open?link={self.sessions.new_link()}")
+        assert opened.status == 200
+        return visitor
+
+
+async def test_a_link_opens_one_session_and_works_once() -> None:
+    small = _Small()
+    link = small.sessions.new_link()
+    first, second = Visitor(small.app), Visitor(small.app)
+    assert (await first.get("/")).status == 401
+    opened = await first.get(f"/open?link={link}")
+    cookie = opened.header("set-cookie")
+    assert "HttpOnly; SameSite=Strict" in cookie
+    assert link not in opened.body
+    assert (await first.get("/")).status == 200
+    refused = await second.get(f"/open?link={link}")
+    assert (refused.status, "no way in" in refused.body) == (401, True)
+
+
+async def test_a_link_that_is_not_used_in_ten_minutes_is_over() -> None:
+    small = _Small()
+    link = small.sessions.new_link()
+    small.now += 601
+    assert (await Visitor(small.app).get(f"/open?link={link}")).status == 401
+
+
+async def test_a_session_ends_some_time_after_its_last_request_and_at_the_latest_after_its_longest_time() -> None:
+    small = _Small(idle=100, longest=1000)
+    visitor = await small.visitor()
+    for _ in range(9):
+        small.now += 99
+        assert (await visitor.get("/")).status == 200
+    small.now += 99
+    assert (await visitor.get("/")).status == 200
+    small.now += 50
+    assert (await visitor.get("/")).status == 401
+    other = await small.visitor()
+    small.now += 100
+    assert (await other.get("/session")).status == 401
+
+
+async def test_an_open_page_keeps_its_session_and_hears_of_its_end() -> None:
+    small = _Small(idle=100, longest=1000)
+    visitor = await small.visitor()
+    async with visitor.stream() as events:
+        await next_event(events, "regions")
+        small.now += 500
+        assert (await visitor.get("/session")).status == 204
+        small.sessions.end(next(iter(small.sessions._sessions.values())))
+        await next_event(events, "event: ended")
+    assert (await visitor.get("/")).status == 401
+
+
+async def test_signing_out_ends_the_session() -> None:
+    small = _Small()
+    visitor = await small.visitor()
+    kept = dict(visitor.cookies)
+    assert (await visitor.act("/sign-out")).status == 303
+    visitor.cookies = kept
+    assert (await visitor.get("/")).status == 401
+
+
+async def test_a_form_is_taken_only_from_a_page_of_this_session_and_of_this_address() -> None:
+    small = _Small()
+    visitor, other = await small.visitor(), await small.visitor()
+    token, foreign = await visitor.token(), await other.token()
+    for refused in (
+        visitor.post("/set", {"token": token, "text": "x"}, origin="http://evil.example"),
+        visitor.post("/set", {"token": token, "text": "x"}, origin="null"),
+        visitor.post("/set", {"token": token, "text": "x"}, origin=""),
+        visitor.post("/set", {"token": token, "text": "x"}, **{"sec-fetch-site": "cross-site"}),
+        visitor.post("/set", {"token": foreign, "text": "x"}),
+        visitor.post("/set", {"text": "x"}),
+    ):
+        assert (await refused).status == 400
+    assert (await Visitor(small.app).post("/set", {"token": token, "text": "x"})).status == 401
+    assert small.shown == "first"
+    assert (await visitor.post("/set", {"token": token, "text": "x"})).status == 303
+    assert small.shown == "x"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:7200", "127.0.0.1.evil.example", "", "10.0.0.1"])
+async def test_a_request_under_a_foreign_name_is_refused(host: str) -> None:
+    small = _Small()
+    assert (await Visitor(small.app, host=host).get("/")).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "[::1]:7200", "127.0.0.1"])
+async def test_a_request_under_a_name_of_this_machine_is_answered(host: str) -> None:
+    assert (await Visitor(_Small().app, host=host).get("/")).status == 401
+
+
+async def test_every_answer_has_a_strict_policy_and_no_page_is_kept() -> None:
+    small = _Small()
+    visitor = await small.visitor()
+    for path in ("/", "/nowhere", "/static/console.css", "/session"):
+        answered = await visitor.get(path)
+        policy = answered.header("content-security-policy")
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+    page = await visitor.get("/")
+    assert page.header("cache-control") == "no-store"
+    assert "onclick" not in page.body
+    assert "<style" not in page.body
+
+
+async def test_only_files_of_ours_are_served() -> None:
+    visitor = await _Small().visitor()
+    assert (await visitor.get("/static/console.js")).header("content-type") == "text/javascript; charset=utf-8"
+    for path in ("/static/../app.py", "/static/app.py", "/static/%2e%2e/app.py", "/static/", "/static/x.css"):
+        assert (await visitor.get(path)).status == 404
+
+
+async def test_a_page_that_is_open_shows_a_change_at_once_and_only_what_has_changed() -> None:
+    small = _Small()
+    visitor = await small.visitor()
+    async with visitor.stream() as events:
+        assert await next_event(events) == "200"
+        first = json.loads((await next_event(events, "regions")).partition("data: ")[2])
+        assert set(first) == {"menu", "text"}
+        assert (await visitor.act("/set", text="<i>second</i>")).status == 204
+        second = json.loads((await next_event(events, "regions")).partition("data: ")[2])
+        assert set(second) == {"text"}
+        assert "&lt;i&gt;second" in second["text"]
+
+
+async def test_a_stream_that_is_opened_again_begins_with_everything() -> None:
+    small = _Small()
+    visitor = await small.visitor()
+    for shown in ("one", "two"):
+        small.shown = shown
+        small.changes.changed("text")
+        async with visitor.stream() as events:
+            assert shown in await next_event(events, "regions")
+    assert not small.changes.has_readers
+
+
+async def test_two_tabs_see_the_same_change() -> None:
+    small = _Small()
+    visitor = await small.visitor()
+    async with visitor.stream() as one, visitor.stream() as two:
+        await asyncio.gather(next_event(one, "regions"), next_event(two, "regions"))
+        small.shown = "both"
+        small.changes.changed("text")
+        await asyncio.gather(next_event(one, "both"), next_event(two, "both"))
+
+
+async def test_an_action_that_fails_says_why_without_markup() -> None:
+    visitor = await _Small().visitor()
+    by_script = await visitor.act("/fail")
+    assert (by_script.status, by_script.header("content-type")) == (409, "text/plain; charset=utf-8")
+    by_form = await visitor.post("/fail", {"token": await visitor.token()})
+    assert "it &lt;b&gt;cannot&lt;/b&gt; be" in by_form.body
+
+
+async def test_a_browser_that_comes_from_another_site_is_led_on_by_a_page_of_ours() -> None:
+    """The cookie is `SameSite=Strict`: it is not sent when another site leads here."""
+    small = _Small()
+    stranger = Visitor(small.app)
+    led = await stranger.get("/", **{"sec-fetch-site": "cross-site"})
+    assert 'content="0; url=/?again=1"' in led.body
+    evil = await stranger.get("//evil.example/", **{"sec-fetch-site": "cross-site"})
+    assert "evil" not in evil.body
+    assert (await stranger.get("/?again=1", **{"sec-fetch-site": "cross-site"})).status == 401
+
+
+async def test_language_and_appearance_are_kept() -> None:
+    visitor = await _Small().visitor()
+    assert '<html lang="en" data-theme="auto">' in (await visitor.get("/")).body
+    assert (await visitor.act("/preferences", language="zh", theme="dark")).status == 303
+    assert '<html lang="zh" data-theme="dark">' in (await visitor.get("/")).body
+    await visitor.act("/preferences", language="<", theme="x")
+    assert '<html lang="zh" data-theme="dark">' in (await visitor.get("/")).body

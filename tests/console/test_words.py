@@ -1,0 +1,102 @@
+"""Every English text of the consoles has a Chinese one, and no Chinese text is left over."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from a2c_smcp.console import languages
+from a2c_smcp.console.operator import words as of_operator
+from a2c_smcp.console.owner import words as of_owner
+from a2c_smcp.mcp_host.status import State
+from a2c_smcp.protocol.results import call_result
+
+FOLDER = Path(languages.__file__).parent
+TEXTS = {
+    "words": (0,),
+    "Page": (1,),
+    "notice_page": (2,),
+    "_sentence": (1,),
+    "asked_twice": (1,),
+    "search_form": (1,),
+    "button": (1,),
+    "field": (0, 2),
+}
+"""Functions that say a text, and the places of English texts among their arguments."""
+TABLES = {"_LASTS": "values", "_DAYS": "values", "_ROLES": "values"}
+"""Tables of texts."""
+COMPUTED: Mapping[str, frozenset[str]] = {
+    "owner": frozenset([*get_args(State), "allow", "ask", "deny", "Question", "Window"]),
+    "operator": frozenset(
+        {call_result(code).outcome for code in range(400, 5000)}
+        | {"ok", "answered", "tool_error", "refused", "request refused", "slow reader cut", "call", "agent", "computer"}
+    ),
+    "": frozenset(languages.THEMES),
+}
+"""Texts that are values of something else."""
+
+
+def texts_of(node: ast.AST) -> Iterator[str]:
+    """Constants that an expression may be."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.IfExp):
+        yield from texts_of(node.body)
+        yield from texts_of(node.orelse)
+    elif isinstance(node, ast.BoolOp):
+        for each in node.values:
+            yield from texts_of(each)
+
+
+def said_in(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for place in TEXTS.get(name, ()):
+                yield from texts_of(node.args[place]) if len(node.args) > place else ()
+            yield from (text for each in node.keywords if each.arg == "menu" for text in texts_of(each.value))
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield from tabled(node.targets[0].id, node.value)
+
+
+def tabled(name: str, value: ast.AST) -> Iterator[str]:
+    """Texts in tables: the columns of a list, the tiles of the overview, the choices of a field."""
+    if name in ("columns", "said") and isinstance(value, ast.Tuple | ast.IfExp):
+        for each in value.elts if isinstance(value, ast.Tuple) else (value,):
+            yield from texts_of(each)
+    if isinstance(value, ast.Dict) and name in (*TABLES, "tiles"):
+        for each in value.values if TABLES.get(name) == "values" else value.keys:
+            yield from texts_of(each) if each else ()
+
+
+def said(folder: str) -> set[str]:
+    sources = [path.read_text("utf-8") for path in sorted((FOLDER / folder).glob("*.py"))]
+    found = {text for source in sources for text in said_in(source)}
+    return {text for text in found | COMPUTED[folder] if re.search("[A-Za-z]", text) and not text.startswith("/")}
+
+
+@pytest.mark.parametrize(("folder", "chinese"), [("owner", of_owner.CHINESE), ("operator", of_operator.CHINESE)])
+def test_every_text_of_a_console_is_there_in_chinese(folder: str, chinese: Mapping[str, str]) -> None:
+    english = said(folder)
+    assert english - set(chinese) - set(languages.SHARED) == set()
+    assert set(chinese) - english == set(), "these are said nowhere"
+
+
+def test_every_text_of_all_consoles_is_there_in_chinese() -> None:
+    assert said("") - set(languages.SHARED) == set()
+
+
+@pytest.mark.parametrize("chinese", [of_owner.CHINESE, of_operator.CHINESE, languages.SHARED])
+def test_a_translation_has_the_values_of_its_text(chinese: Mapping[str, str]) -> None:
+    for english, translated in chinese.items():
+        assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", translated)), english
+        assert translated.strip()
+
+
+def test_the_consoles_use_the_words_of_the_documentation() -> None:
+    assert {of_owner.CHINESE["Office"], of_operator.CHINESE["Office"]} == {"房间"}
