@@ -235,7 +235,7 @@ bench-sealed: $(READY) ## What signing and sealing add to a call
 bench-monitored: $(READY) ## What metrics, the audit trail and traces add to a call
 	@$(BIN)/python -m benchmarks monitored
 
-bench-console: $(READY) ## The operator's console with 1,000 computers: pages, updates, CPU of the Server
+bench-console: $(READY) $(BROWSER) ## The operator's console with 1,000 computers: pages, first paint, updates, CPU of the Server
 	@$(BIN)/python -m benchmarks operator_console
 
 bench-catalog: $(READY) ## What an MCP client is offered of many computers, and how well tools are found by words

@@ -59,7 +59,7 @@ class Browser:
     """A session of an operator at the console of a Server."""
 
     def __init__(self, url: str, cookies: dict[str, str]) -> None:
-        self._url, self._cookies = url, cookies
+        self.url, self.cookies = url, cookies
 
     async def load(self, path: str) -> Loaded:
         """Loads a page as a browser does that has kept nothing: new connections, the files of the page all at once."""
@@ -77,7 +77,7 @@ class Browser:
             live = LIVE.search(await self._get(session, f"/console{path}"))
             if not live:
                 raise Refused(f"{path} has no stream")
-            async with session.get(self._url + live[1].replace("&amp;", "&")) as response:
+            async with session.get(self.url + live[1].replace("&amp;", "&")) as response:
                 stream = Stream()
                 first = await asyncio.wait_for(response.content.readuntil(b"\n\n"), PATIENCE)
                 if not first.startswith(b"event: regions"):
@@ -94,10 +94,10 @@ class Browser:
     def _session(self) -> aiohttp.ClientSession:
         wait = aiohttp.ClientTimeout(total=None, connect=PATIENCE)
         jar = aiohttp.CookieJar(unsafe=True)  # for an address without a name
-        return aiohttp.ClientSession(cookies=self._cookies, cookie_jar=jar, timeout=wait, read_bufsize=LARGEST_EVENT)
+        return aiohttp.ClientSession(cookies=self.cookies, cookie_jar=jar, timeout=wait, read_bufsize=LARGEST_EVENT)
 
     async def _get(self, session: aiohttp.ClientSession, path: str) -> str:
-        async with asyncio.timeout(PATIENCE), session.get(self._url + path) as response:
+        async with asyncio.timeout(PATIENCE), session.get(self.url + path) as response:
             response.raise_for_status()
             return await response.text()
 

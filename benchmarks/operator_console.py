@@ -1,8 +1,9 @@
 """What the operator's console costs, and how soon it shows what happens: a real Server with 1,000 computers at work.
 
-The client is a program that loads pages and follows their streams as a browser does. What a browser needs to draw them
-is not in the numbers. An update is late by the time from the first byte that a member sends until the region with it
-has come. CPU is the Server's, with one page open less that without, while the same calls go on.
+The client is a program that loads pages and follows their streams as a browser does. The first paint is that of a real
+Chromium, if there is one and what drives it (`make bench-console` installs it). An update is late by the time from the
+first byte that a member sends until the region with it has come. CPU is the Server's, with one page open less that
+without, while the same calls go on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from benchmarks.contestants import LISTENING, SERVE
 from benchmarks.crowds import allow_files, busy_share, url_of
 from benchmarks.load import ACK, KEY, REQUEST, Computer, Refused, Socket, result_of, websocket_first
 from benchmarks.machine import measured_core, pin_generator
-from benchmarks.processes import PATIENCE, Running, running
+from benchmarks.processes import PATIENCE, ROOT, Running, running
 from benchmarks.report import save
 from benchmarks.table import Row, in_turn, median, options, per, report, told
 
@@ -39,6 +40,7 @@ PAGES = {
     "keys": "/keys",
 }
 NO_PAGE = "no page open"
+BROWSER = ROOT / ".cache" / "browser"
 COMPUTERS, OFFICES, RATE = 1000, 20, 100
 REFUSED_EVERY = 20
 """Of so many calls one is to a computer that is not there, so that there are refusals to show."""
@@ -116,9 +118,10 @@ class Inhabited:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """By page: what loading it took, seconds until its updates came, and the Server's CPU seconds per second."""
+    """By page: what loading it took, seconds until its first paint, until its updates came, and the Server's CPU."""
 
     loads: dict[str, list[Loaded]]
+    paints: dict[str, list[float]]
     lags: dict[str, list[float]]
     busy: dict[str, list[float]]
 
@@ -191,6 +194,20 @@ async def cpu(place: Inhabited, browser: Browser, plan: Plan) -> dict[str, list[
     return await in_turn({NO_PAGE: "", **PAGES}, plan.rounds, read)
 
 
+async def first_paints(browser: Browser, loads: int) -> dict[str, list[float]]:
+    """Seconds until Chromium has painted something of each page; nothing without it."""
+    if not (BROWSER / ".ready").exists():
+        told("no first paint: `make bench-console` installs what drives the browser")
+        return {}
+    command = (BROWSER / "python" / "bin" / "python", "-m", "benchmarks.first_paint")
+    paths = {f"/console{path}": page for page, path in PAGES.items()}
+    process = await asyncio.create_subprocess_exec(
+        *command, browser.url, json.dumps(browser.cookies), str(loads), *paths, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await process.communicate()
+    return {paths[path]: seconds for path, seconds in json.loads(printed).items()} if process.returncode == 0 else {}
+
+
 async def measure(plan: Plan) -> Found:
     told(f"{COMPUTERS:,} computers come")
     async with inhabited(plan) as place, place.at_work():
@@ -198,10 +215,12 @@ async def measure(plan: Plan) -> Found:
         await asyncio.sleep(SETTLING)
         told("pages")
         loads = await in_turn(PAGES, plan.loads, browser.load)
+        told("first paints")
+        paints = await first_paints(browser, plan.loads)
         told("updates")
         lags = await updates(place, browser)
         told("CPU")
-        return Found(loads, lags, await cpu(place, browser, plan))
+        return Found(loads, paints, lags, await cpu(place, browser, plan))
 
 
 def rows(found: Found) -> list[Row]:
@@ -210,12 +229,13 @@ def rows(found: Found) -> list[Row]:
 
 
 def _row(page: str, found: Found) -> Row:
-    loads, lags = found.loads[page], found.lags.get(page)
+    loads, paints, lags = found.loads[page], found.paints.get(page), found.lags.get(page)
     return {
         "page": page,
         "Server's CPU, % of a core": per(median(found.busy[page]), 1, 0.01),
         "more than without": per(found.added(page), 1, 0.01),
         "whole page, p50 ms": per(median(each.seconds for each in loads), 1, 1e-3),
+        "first paint, p50 ms": per(median(paints), 1, 1e-3) if paints else None,
         "kB": per(median(each.size for each in loads), 1, KB),
         "update": {"overview": "a join", "members": "a join", "calls": "a call"}.get(page, ""),
         "lag p50 ms": per(median(lags), 1, 1e-3) if lags else None,
@@ -228,6 +248,7 @@ def goals(found: Found) -> Mapping[str, float | None]:
     lags: Sequence[float] = [each for some in found.lags.values() for each in some]
     return {
         "operator_console.page": per(max(median(each.seconds for each in some) for some in found.loads.values()), 1),
+        "operator_console.paint": per(max(map(median, found.paints.values())), 1) if found.paints else None,
         "operator_console.lag": per(max(lags), 1),
         "operator_console.cpu": per(max(found.added(page) for page in PAGES), 1),
     }

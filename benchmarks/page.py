@@ -73,8 +73,8 @@ _ABOUT = {
     ),
     "operator_console": (
         "`a2c-smcp server --console` with 20 offices. A client loads each page with its files, on new connections, and "
-        "follows its stream as a browser does; what a browser needs to draw is not counted. The lag is the time until "
-        "a join or a call, made at random times, is on the stream of a page that shows it."
+        "follows its stream as a browser does. The first paint is what Chromium reports. The lag is the time until a "
+        "join or a call, made at random times, is on the stream of a page that shows it."
     ),
     "computer": (
         "A computer with 5 MCP servers of 100 tools and 10 windows each, asked by a bare client. These servers "
