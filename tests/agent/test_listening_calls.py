@@ -100,6 +100,25 @@ async def test_progress_reaches_the_callback_before_the_result(kind: Any, laptop
 
 
 @pytest.mark.covers("agent-progress")
+async def test_all_progress_of_a_tool_that_reports_and_ends_at_once_reaches_the_callback(
+    shared_hub: Any, office: str, tmp_path: Path
+) -> None:
+    heard: list[float] = []
+    computer = Computer("laptop")
+
+    @computer.tool(auto_apply=True)
+    async def burst() -> str:
+        for progress in (0, 50, 100):
+            report_progress(progress, 100)
+        return "done"
+
+    options = {"url": shared_hub.url, "office": office}
+    async with hosted(computer, shared_hub.url, office, tmp_path), at_work(AsyncSMCPAgentClient, **options) as agent:
+        await agent.emit_tool_call("laptop", "burst", on_progress=lambda *report: heard.append(report[0]))
+    assert heard == [0, 50, 100]
+
+
+@pytest.mark.covers("agent-progress")
 async def test_a_plain_call_asks_for_nothing_but_whole_results(laptop: Laptop, start: Any) -> None:
     async def work(call: dict[str, Any]) -> None: ...
 

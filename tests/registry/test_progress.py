@@ -102,6 +102,24 @@ async def test_reports_that_do_not_grow_are_dropped() -> None:
     assert heard == [1, 2]
 
 
+async def test_reports_that_come_together_with_the_end_are_all_delivered() -> None:
+    heard: list[float] = []
+    progress = ProgressInLoop(lambda progress, *_: heard.append(progress))
+    for report in (0, 50, 100):
+        progress.report(report)
+    await progress.finish()
+    assert heard == [0, 50, 100]
+
+
+async def test_of_a_large_burst_the_last_reports_are_delivered() -> None:
+    heard: list[float] = []
+    progress = ProgressInLoop(lambda progress, *_: heard.append(progress))
+    for report in range(1000):
+        progress.report(report)
+    await progress.finish()
+    assert heard == [995, 996, 997, 998, 999]
+
+
 async def test_a_slow_callback_gets_the_newest_report_only() -> None:
     heard, go = list[float](), asyncio.Event()
 

@@ -1,12 +1,14 @@
 """Progress of a call on its way to the caller's `on_progress`.
 
 A report may come from any thread. It is dropped unless it is larger than the last one. A callback gets one report at a
-time; while it runs, only the newest report waits (`_waiting`), so a slow callback delays nothing and nothing piles up.
-`_is_delivering` is true from the first report of a burst until the deliverer has found nothing waiting, both under the
-lock: so there is one deliverer at a time, and no report stays behind. `_idle` changes under the same lock: the end of
-the call clears it if there is a deliverer, which sets it later.
+time. Reports that come together, as those of a server that sends them with its answer, wait for it (`_waiting`), at
+most the last `_MOST_WAITING`. While the callback runs, a new report replaces all that wait, so a slow callback delays
+nothing and nothing piles up. `_is_delivering` is true from the first report of a burst until the deliverer has found
+nothing waiting, both under the lock: so there is one deliverer at a time, and no report stays behind. `_is_calling` is
+true from the first callback of the deliverer until then. `_idle` changes under the same lock: the end of the call
+clears it if there is a deliverer, which sets it later.
 
-When the call has ended, later reports are dropped, and the report that waits is still delivered. The caller gets the
+When the call has ended, later reports are dropped, and the reports that wait are still delivered. The caller gets the
 result after the callback has returned, or after `_LAST_CALLBACK` seconds.
 
 `_LISTENER` is the callback of the call that this code runs in. It is a context variable: threads and tasks that a tool
@@ -20,6 +22,7 @@ import inspect
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
@@ -42,7 +45,10 @@ logger = logging.getLogger(__name__)
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Any]
 """Called with the progress, which grows, the total if it is known, and a message if there is one."""
 
+_Report: TypeAlias = tuple[float, float | None, str | None]
+
 _LAST_CALLBACK = 1.0  # seconds
+_MOST_WAITING = 5
 
 _LISTENER: ContextVar[OnProgress | None] = ContextVar("on_progress", default=None)
 
@@ -62,21 +68,24 @@ def progress_listener() -> OnProgress | None:
 
 
 class _Progress(ABC):
-    """The newest report that the callback has not got yet."""
+    """The reports that the callback has not got yet."""
 
     def __init__(self, callback: OnProgress, idle: asyncio.Event | threading.Event) -> None:
         self._callback, self._idle = callback, idle
         self._lock = threading.Lock()
         self._last = float("-inf")
-        self._waiting: tuple[float, float | None, str | None] | None = None
-        self._is_delivering = False
+        self._waiting = deque[_Report](maxlen=_MOST_WAITING)
+        self._is_delivering = self._is_calling = False
         self._is_over = False
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         with self._lock:
             if self._is_over or not progress > self._last:
                 return
-            self._last, self._waiting = progress, (progress, total, message)
+            self._last = progress
+            if self._is_calling:
+                self._waiting.clear()
+            self._waiting.append((progress, total, message))
             if self._is_delivering:
                 return
             self._is_delivering = True
@@ -86,13 +95,13 @@ class _Progress(ABC):
     def _start(self) -> None:
         """Starts a deliverer, which calls `_next` until there is nothing."""
 
-    def _next(self) -> tuple[float, float | None, str | None] | None:
+    def _next(self) -> _Report | None:
         with self._lock:
-            report, self._waiting = self._waiting, None
-            if report is None:
-                self._is_delivering = False
+            self._is_calling = self._is_delivering = bool(self._waiting)
+            if not self._waiting:
                 self._idle.set()
-            return report
+                return None
+            return self._waiting.popleft()
 
     def _end(self) -> bool:
         """No later report counts. Returns whether the callback is still to be waited for."""
@@ -124,7 +133,8 @@ class ProgressInLoop(_Progress):
     def stop(self) -> None:
         """Drops all reports, and cancels the callback if it is async."""
         self._end()
-        self._waiting, self._is_delivering = None, False
+        self._waiting.clear()
+        self._is_delivering = self._is_calling = False
         if self._task:
             self._task.cancel()
 
