@@ -112,7 +112,7 @@ class Workers:
         hook = session.config.hook
         try:
             kind, content = worker.connection.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # also in the middle of a message
             self._ended(session, worker)
             return
         if kind == "done":
@@ -154,7 +154,7 @@ class _Worker:
     def give(self, index: int | None) -> None:
         if index is not None:
             self.given.append(index)
-        with suppress(BrokenPipeError):  # it has ended, which is seen when its connection is read
+        with suppress(ConnectionError):  # it has ended, which is seen when its connection is read
             self.connection.send(index)
 
     def end(self) -> int:
@@ -175,7 +175,7 @@ def _work(session: pytest.Session, name: str, connection: Connection) -> NoRetur
         _prepare(session.config, name, connection)
         _run_tests(session, connection)
         code = 0
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+    except (EOFError, ConnectionError, KeyboardInterrupt):
         session._setupstate.teardown_exact(None)
     except BaseException:
         traceback.print_exc(file=sys.__stderr__)
@@ -194,7 +194,9 @@ def _prepare(config: pytest.Config, name: str, connection: Connection) -> None:
     factory = config._tmp_path_factory  # type: ignore[attr-defined]
     factory._basetemp = factory.getbasetemp() / name
     factory._basetemp.mkdir()
-    plugins.register(_Reports(config, connection))
+    reports = _Reports(config, connection)
+    plugins.register(reports)
+    reports.is_listening = True
 
 
 def _capture_apart(capture: Any) -> None:
@@ -207,11 +209,15 @@ def _capture_apart(capture: Any) -> None:
 
 
 class _Reports:
-    """The plugin of a worker that sends what the main process shall show."""
+    """The plugin of a worker that sends what the main process shall show.
+
+    When it is registered, it is told of all warnings before the fork again, which the main process has shown.
+    """
 
     def __init__(self, config: pytest.Config, connection: Connection) -> None:
         self._config = config
         self._connection = connection
+        self.is_listening = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
@@ -221,6 +227,8 @@ class _Reports:
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
         """As text: a warning may hold what cannot be sent."""
+        if not self.is_listening:
+            return
         said = UserWarning(f"{warning_message.category.__name__}: {warning_message.message}")
         message = warnings.WarningMessage(said, UserWarning, warning_message.filename, warning_message.lineno)
         content = {"warning_message": message, "when": when, "nodeid": nodeid, "location": location}
