@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import tokenize
+from inspect import cleandoc
 from pathlib import Path
 
 from reference import markdown
@@ -29,5 +31,11 @@ def _folder(folder: Path) -> str:
 
 
 def _first_paragraph(module: Path) -> str:
-    said = ast.get_docstring(ast.parse(module.read_text("utf-8"))) or ""
-    return " ".join(said.partition("\n\n")[0].split())
+    return " ".join(_docstring(module).partition("\n\n")[0].split())
+
+
+def _docstring(module: Path) -> str:
+    """That of a module without an import before it. The rest of the module is not read: there are hundreds."""
+    with tokenize.open(module) as file:
+        first = next(tokenize.generate_tokens(file.readline))
+    return cleandoc(ast.literal_eval(first.string)) if first.type == tokenize.STRING else ""

@@ -28,6 +28,7 @@ from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider
 from reference.commands import environment
 from reference.pages import FOLDER, PAGES
 from tests.program import run_program
+from tests.syntax import syntax_tree
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -225,7 +226,7 @@ def _defined(names: Collection[str]) -> set[str]:
     found = set()
     for path in (ROOT / "a2c_smcp").rglob("*.py"):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for node in ast.parse(path.read_text("utf-8")).body:
+        for node in syntax_tree(path).body:
             if isinstance(node, ast.ClassDef) and node.name in names:
                 inside = {
                     each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)

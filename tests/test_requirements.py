@@ -11,6 +11,7 @@ import pytest
 
 from a2c_smcp.protocol.events import EVENTS
 from tests.requirements import REQUIREMENTS
+from tests.syntax import syntax_tree
 
 TESTS = Path(__file__).parent
 OVER_THE_WIRE = ("server", "interop", "nodes")
@@ -24,7 +25,7 @@ def rows_by_test() -> dict[str, set[str]]:
 
 def _rows_by_test() -> Iterator[tuple[str, set[str]]]:
     for path in sorted(TESTS.rglob("test_*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = syntax_tree(path)
         everywhere = _rows(node for node in tree.body if isinstance(node, ast.Assign))
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):

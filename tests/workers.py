@@ -2,11 +2,11 @@
 
 The tests are imported and collected once, which takes seconds, and then the processes are forked: each has them all in
 memory. Every worker begins with its own stretch of the list, so that what is started once per module is started once.
-A worker that has finished its stretch takes over the second half of the longest one that is left.
+A worker that has finished its stretch takes over about half of the longest one that is left: the modules at its end.
 
 A worker and the main process talk over a pipe. The main process sends indices into the list of tests, and None at the
 end. A worker always knows the test after the one it runs, because pytest then ends only those fixtures which the next
-test does not need. It sends `(kind, content)`: a `report` of pytest, a `warning`, or `done` after each test.
+test does not need. After each test it sends a list of `(kind, content)`: each `report` of pytest, and each `warning`.
 """
 
 from __future__ import annotations
@@ -104,29 +104,23 @@ class Workers:
             return
         if not worker.waiting:
             longest = max((each.waiting for each in self._workers), key=len)
-            worker.waiting.extend(longest.pop() for _ in range((len(longest) + 1) // 2))
+            worker.waiting.extend(longest.pop() for _ in range(len(longest) - _cut(session, [*longest])))
             worker.waiting.reverse()
         worker.give(worker.waiting.popleft() if worker.waiting else None)
 
     def _hear(self, session: pytest.Session, worker: _Worker) -> None:
-        hook = session.config.hook
         try:
-            kind, content = worker.connection.recv()
-        except (EOFError, ConnectionResetError):
+            told = worker.connection.recv()
+        except (EOFError, OSError):  # also in the middle of a message
             self._ended(session, worker)
             return
-        if kind == "done":
-            worker.given.popleft()
-            self._give(session, worker)
-        elif kind == "warning":
-            hook.pytest_warning_recorded.call_historic(kwargs=content)
-        else:
-            report = hook.pytest_report_from_serializable(config=session.config, data=content)
-            if report.when == "setup":
-                hook.pytest_runtest_logstart(nodeid=report.nodeid, location=report.location)
-            hook.pytest_runtest_logreport(report=report)
-            if report.when == "teardown":
-                hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
+        for kind, content in told:
+            if kind == "warning":
+                session.config.hook.pytest_warning_recorded.call_historic(kwargs=content)
+            else:
+                _show(session.config, content)
+        worker.given.popleft()
+        self._give(session, worker)
 
     def _ended(self, session: pytest.Session, worker: _Worker) -> None:
         """As it should, or in the middle of a test, which has failed then: another worker goes on behind it."""
@@ -139,6 +133,23 @@ class Workers:
         report = pytest.TestReport(item.nodeid, item.location, {}, "failed", said, "call")
         session.config.hook.pytest_runtest_logreport(report=report)
         self._start(session, f"{worker.name}+", deque([*worker.given, *worker.waiting]))
+
+
+def _cut(session: pytest.Session, waiting: list[int]) -> int:
+    """Where these tests are divided: between two modules if there are several, as near to the middle as possible."""
+    modules = [session.items[index].path for index in waiting]
+    middle = len(waiting) // 2
+    between = [place for place in range(1, len(waiting)) if modules[place] != modules[place - 1]]
+    return min(between, key=lambda place: abs(place - middle), default=middle)
+
+
+def _show(config: pytest.Config, content: dict[str, Any]) -> None:
+    report = config.hook.pytest_report_from_serializable(config=config, data=content)
+    if report.when == "setup":
+        config.hook.pytest_runtest_logstart(nodeid=report.nodeid, location=report.location)
+    config.hook.pytest_runtest_logreport(report=report)
+    if report.when == "teardown":
+        config.hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
 
 
 class _Worker:
@@ -154,7 +165,7 @@ class _Worker:
     def give(self, index: int | None) -> None:
         if index is not None:
             self.given.append(index)
-        with suppress(BrokenPipeError):  # it has ended, which is seen when its connection is read
+        with suppress(ConnectionError):  # it has ended, which is seen when its connection is read
             self.connection.send(index)
 
     def end(self) -> int:
@@ -172,10 +183,9 @@ def _work(session: pytest.Session, name: str, connection: Connection) -> NoRetur
     """What a forked process does. It ends as Python would, but leaves its memory to the system, which is quick."""
     code = 1
     try:
-        _prepare(session.config, name, connection)
-        _run_tests(session, connection)
+        _run_tests(session, connection, _prepare(session.config, name))
         code = 0
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+    except (EOFError, ConnectionError, KeyboardInterrupt):
         session._setupstate.teardown_exact(None)
     except BaseException:
         traceback.print_exc(file=sys.__stderr__)
@@ -185,8 +195,8 @@ def _work(session: pytest.Session, name: str, connection: Connection) -> NoRetur
         os._exit(code)
 
 
-def _prepare(config: pytest.Config, name: str, connection: Connection) -> None:
-    """Own captured output and own folder of temporary files; reports go to the main process."""
+def _prepare(config: pytest.Config, name: str) -> _Reports:
+    """Own captured output and own folder of temporary files; reports are gathered for the main process."""
     plugins = config.pluginmanager
     plugins.unregister(name="terminalreporter")
     if config.option.capture == "fd":
@@ -194,7 +204,10 @@ def _prepare(config: pytest.Config, name: str, connection: Connection) -> None:
     factory = config._tmp_path_factory  # type: ignore[attr-defined]
     factory._basetemp = factory.getbasetemp() / name
     factory._basetemp.mkdir()
-    plugins.register(_Reports(config, connection))
+    reports = _Reports(config)
+    plugins.register(reports)
+    reports.gathered.clear()  # when it is registered, it is told of all warnings before the fork again
+    return reports
 
 
 def _capture_apart(capture: Any) -> None:
@@ -207,15 +220,15 @@ def _capture_apart(capture: Any) -> None:
 
 
 class _Reports:
-    """The plugin of a worker that sends what the main process shall show."""
+    """The plugin of a worker that gathers what the main process shall show."""
 
-    def __init__(self, config: pytest.Config, connection: Connection) -> None:
+    def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._connection = connection
+        self.gathered: list[tuple[str, dict[str, Any]]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._connection.send(("report", data))
+        self.gathered.append(("report", data))
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
@@ -224,15 +237,16 @@ class _Reports:
         said = UserWarning(f"{warning_message.category.__name__}: {warning_message.message}")
         message = warnings.WarningMessage(said, UserWarning, warning_message.filename, warning_message.lineno)
         content = {"warning_message": message, "when": when, "nodeid": nodeid, "location": location}
-        self._connection.send(("warning", content))
+        self.gathered.append(("warning", content))
 
 
-def _run_tests(session: pytest.Session, connection: Connection) -> None:
+def _run_tests(session: pytest.Session, connection: Connection, reports: _Reports) -> None:
     item = connection.recv()
     while item is not None:
         following = connection.recv()
         session.config.hook.pytest_runtest_protocol(
             item=session.items[item], nextitem=None if following is None else session.items[following]
         )
-        connection.send(("done", None))
+        connection.send(reports.gathered)
+        reports.gathered.clear()
         item = following

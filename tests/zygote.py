@@ -37,6 +37,8 @@ from typing import Any
 
 MOST = 1 << 20
 PROGRAM = Path(sys.executable).with_name("a2c-smcp")
+ACTING = ("__main__", ".demo.mcp_servers")
+"""Modules that act when they are imported: a program, and one that lets MCP's SDK configure the log."""
 
 
 def preload(names: str) -> None:
@@ -44,7 +46,7 @@ def preload(names: str) -> None:
         package = name.removesuffix(".*")
         found = import_module(package)
         for module in walk_packages(found.__path__, f"{package}.") if name != package else ():
-            if not module.name.endswith("__main__"):
+            if not module.name.endswith(ACTING):
                 import_module(module.name)
     if names:
         gc.collect()
@@ -96,6 +98,7 @@ class Runs:
             self._needs_of_scripts = ""
         child = os.fork()
         if child == 0:
+            connection.detach()  # `become` closes its descriptor
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             become(request, streams)

@@ -52,7 +52,21 @@ def modules() -> list[Module]:
         text = path.read_text("utf-8")
         parts = path.relative_to(ROOT).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found.append(Module(name, path, [*ast.walk(ast.parse(text))], len(text.splitlines())))
+        found.append(Module(name, path, nodes_of(ast.parse(text)), len(text.splitlines())))
+    return found
+
+
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator)
+
+
+def nodes_of(tree: ast.AST) -> list[ast.AST]:
+    """As `ast.walk` gives them, without names, constants and operators: they are most of them, and not looked at."""
+    found = [tree]
+    for node in found:
+        for field in node._fields:
+            value = getattr(node, field, None)
+            children = value if isinstance(value, list) else (value,)
+            found += [each for each in children if isinstance(each, ast.AST) and not isinstance(each, _LEAVES)]
     return found
 
 
@@ -135,7 +149,7 @@ _BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHand
 def complexity(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Ways through a function: one, and one more for every branch, condition of a comprehension and `and` or `or`."""
     ways = 1
-    for node in ast.walk(function):
+    for node in nodes_of(function):
         if isinstance(node, _BRANCHES):
             ways += 1
         if isinstance(node, ast.comprehension):

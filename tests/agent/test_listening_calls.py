@@ -266,19 +266,19 @@ async def test_a_function_that_reports_progress_outlives_the_timeout_of_an_exten
 
     @computer.tool(auto_apply=True)
     async def work(step: float) -> str:
-        for number in range(4):
+        for number in range(10):
             report_progress(number)
             await asyncio.sleep(step)
         return "done"
 
     options: dict[str, Any] = {"url": shared_hub.url, "office": office}
     async with hosted(computer, shared_hub.url, office, tmp_path), at_work(AsyncSMCPAgentClient, **options) as agent:
-        result = await agent.emit_tool_call("desk", "work", {"step": 0.5}, timeout=1, extend=True)
+        result = await agent.emit_tool_call("desk", "work", {"step": 0.2}, timeout=1, extend=True)
         assert result.text == "done"
         with pytest.raises(CallTimeout):
             await agent.emit_tool_call("desk", "work", {"step": 60}, timeout=1, extend=True)
         with pytest.raises(CallTimeout):
-            await agent.emit_tool_call("desk", "work", {"step": 0.5}, timeout=1)
+            await agent.emit_tool_call("desk", "work", {"step": 0.2}, timeout=1)
 
 
 # Questions

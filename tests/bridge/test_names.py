@@ -327,7 +327,9 @@ for number in range(40):
 
 @pytest.mark.covers("bridge-names")
 def test_processes_that_share_a_file_give_no_name_twice_and_lose_none(file: Path) -> None:
-    processes = [_giving(file, computer) for computer in ("laptop", "tower", "shed")]
+    script = file.parent.with_name("give.py")
+    script.write_text(GIVE, "utf-8")
+    processes = [_giving(script, file, computer) for computer in ("laptop", "tower", "shed")]
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -340,9 +342,7 @@ def test_processes_that_share_a_file_give_no_name_twice_and_lose_none(file: Path
     assert {entry["name"] for entry in json.loads(file.read_text())["names"]} == owners_of.keys()
 
 
-def _giving(file: Path, computer: str) -> subprocess.Popen[str]:
-    script = file.parent.with_name("give.py")
-    script.write_text(GIVE, "utf-8")
+def _giving(script: Path, file: Path, computer: str) -> subprocess.Popen[str]:
     return subprocess.Popen(forked(script, file, computer), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from a2c_smcp.computer.configuration.differences import unified_diff
@@ -100,7 +100,11 @@ def _listed(pieces: list[str], draw: st.DrawFn) -> str:
     return joined + trailing + draw(GAPS)
 
 
+TWO_BLOCK_COMMENTS = ({GROUP: {"a": 1}}, '{"mcpServers":{\n"a":1/* , } *//* , } */}}')
+
+
 @given(documents())
+@example(TWO_BLOCK_COMMENTS)
 def test_whatever_is_written_around_it_a_member_comes_and_goes(document: tuple[dict[str, Any], str]) -> None:
     data, text = document
     assert loads(text) == data

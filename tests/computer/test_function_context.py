@@ -37,7 +37,7 @@ def computer_with_functions(**options: Any) -> Computer:
 
     @computer.tool(auto_apply=True)
     async def steps(pause: float, context: AsyncToolContext) -> str:
-        for step in range(4):
+        for step in range(8):
             await context.progress(step)
             await asyncio.sleep(pause)
         return "done"
@@ -125,7 +125,7 @@ async def test_secrets_that_a_function_asks_for_are_masked(start: Any, agent: Pe
 @pytest.mark.covers("calls-extend")
 async def test_progress_of_a_function_extends_its_call(start: Any, agent: Peer) -> None:
     await start()
-    params = {"pause": 0.4}
+    params = {"pause": 0.2}
     assert text_of(await begin(agent, "steps", timeout=1, extend=True, params=params)) == "done"
     assert (await begin(agent, "steps", timeout=1, params=params))["code"] == 408
 

@@ -62,7 +62,7 @@ async def test_a_call_sent_again_is_told_its_progress_once(start: Start, agent: 
 @pytest.mark.covers("calls-extend")
 async def test_with_extend_the_timeout_is_the_longest_silence(start: Start, agent: Peer) -> None:
     asking = await start()
-    params = {"steps": 6, "pause": 0.5}
+    params = {"steps": 15, "pause": 0.2}
     assert said(await begin(agent, "chat", timeout=1, extend=True, params=params)) == "done"
     assert (await begin(agent, "chat", timeout=1, params=params))["code"] == 408
     silent = await begin(agent, "chat", timeout=1, extend=True, params={"steps": 1, "pause": 20})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import a2c_smcp
+from tests.syntax import syntax_tree
 
 ROOT = Path(a2c_smcp.__file__).parent
 SOCKETS = ("server/namespace.py",)  # everybody else has a Socket.IO of our own
@@ -66,7 +67,7 @@ def sources(under: str) -> list[Path]:
 def imports(path: Path) -> Iterator[str]:
     """The modules that a file names in its imports, also those inside functions; `from __future__` is none."""
     package = ["a2c_smcp", *path.relative_to(ROOT).parent.parts]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
@@ -100,4 +101,4 @@ def test_the_core_imports_nothing_above_it_and_no_io(part: str, allowed: tuple[s
 def test_the_core_never_waits() -> None:
     waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
     for path in (path for part in OURS for path in sources(part)):
-        assert not [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, waits)], path
+        assert not [node for node in ast.walk(syntax_tree(path)) if isinstance(node, waits)], path

@@ -132,9 +132,9 @@ async def test_a_task_is_cancelled_with_its_call_and_at_its_deadline(era: str) -
 
 @pytest.mark.covers("tasks-followed")
 async def test_with_extend_the_status_of_a_task_is_a_sign_of_life() -> None:
-    polls = [newer() for _ in range(8)] + [newer("completed", result=finished()["result"])]
+    polls = [newer() for _ in range(20)] + [newer("completed", result=finished()["result"])]
     async with session(scripted("modern")) as one:
-        asked = call("long", begun(), tasks=task_of(*polls), timeout=0.6, extend=True)
+        asked = call("long", begun(), tasks=task_of(*polls), timeout=1.5, extend=True)
         assert text_of(await one.call_tool(asked)) == "done"
 
 

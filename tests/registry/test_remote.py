@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from a2c_smcp.registry.results import value_of
 from a2c_smcp.registry.toolset import UnknownTool
 from tests.computer.hosted import pids_with
 from tests.computer.supervised import is_alive, serving
+from tests.program import forked, run_program
 from tests.registry.servers import COMMAND, PATIENCE, descendants, good, until
 
 NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
@@ -455,12 +457,13 @@ ENDINGS = {
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_no_process_is_left_when_the_program_ends(name: str, tmp_path: Path) -> None:
-    """Development mode, which is slow, is for those that end as usual: it warns of what was left open."""
+    """Those that end as usual run in development mode, which warns of what was left open; the others are forked."""
     ending, code = ENDINGS[name]
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(PROGRAM) + ending)
-    command = [sys.executable, *(("-X", "dev") if code == 0 else ()), "-W", "error", str(script)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+    command = [sys.executable, "-X", "dev", str(script)] if code == 0 else forked(script)
+    strict = os.environ | {"PYTHONWARNINGS": "error"}
+    with subprocess.Popen(command, env=strict, stdin=-1, stdout=-1, stderr=-1) as program:
         assert program.stdout is not None
         came_of_it = descendants(int(program.stdout.readline()))
         assert len(came_of_it) == 3
@@ -487,7 +490,9 @@ FORKING = """
 """
 
 
-def test_a_forked_process_has_servers_of_its_own() -> None:
-    command = [sys.executable, "-c", textwrap.dedent(FORKING)]
-    program = subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE, check=True)
-    assert program.stdout.split(b"\n") == [b"{'result': 3}", b"{'result': 22}", b"{'result': 4}", b""]
+def test_a_forked_process_has_servers_of_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(FORKING))
+    program = run_program(script=script)
+    assert program.returncode == 0, program.stderr
+    assert program.stdout.splitlines() == ["{'result': 3}", "{'result': 22}", "{'result': 4}"]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.cli.programs import Place
+from tests.program import forked
 
 PROGRAMS = Path(__file__).parent / "programs"
 SERVICES = ("program", "server", "computer", "tools")
@@ -82,7 +83,7 @@ async def some_calls(folder: Path) -> None:
         await computer.says("joined ")
         await computer.says("ready")
         program = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(PROGRAMS / "agent_program.py"), url, str(folder / "program.jsonl")),
+            *forked(PROGRAMS / "agent_program.py", url, folder / "program.jsonl"),
             stdout=-1,
             env=place.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         )

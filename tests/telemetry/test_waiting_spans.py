@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.cli.programs import PATIENCE, Place
 from tests.computer.supervised import SERVERS
 from tests.ports import free_port
+from tests.program import forked
 from tests.server.test_program import Program
 from tests.telemetry.test_traces import PROGRAMS, Span, spans_in, trace_of
 from tests.waiting import until
@@ -30,10 +30,10 @@ async def calls_that_wait(folder: Path) -> None:
         server = await place.start("server", "--port", port)
         await server.says("listening on ")
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(PROGRAMS / "waiting_program.py"),
-            f"http://127.0.0.1:{port}",
-            *(str(folder / "program.jsonl"), str(folder / "state"), str(SERVERS / "good.py")),
+            *forked(
+                *(PROGRAMS / "waiting_program.py", f"http://127.0.0.1:{port}"),
+                *(folder / "program.jsonl", folder / "state", SERVERS / "good.py"),
+            ),
             stdin=-1,
             stdout=-1,
             stderr=-1,

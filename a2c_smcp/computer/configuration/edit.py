@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from a2c_smcp.computer.configuration.text import significant_tokens
+from a2c_smcp.computer.configuration.text import ends_in_line_comment, significant_tokens
 
 __all__ = ["BYTE_ORDER_MARK", "with_member", "without_member"]
 
@@ -136,7 +136,7 @@ def _start_of_space(text: str, after: int, start: int, end: int) -> int:
     """Where the space before a member starts. The end of a line comment is kept, unless one follows."""
     head = text[:start].rstrip(" \t")
     line = head.removesuffix("\n").removesuffix("\r")
-    is_comment = "//" in text[after : len(line)].rpartition("\n")[2]
+    is_comment = ends_in_line_comment(text[after : len(line)])
     return len(head) if is_comment and not _REST_OF_LINE.match(text, end) else len(line)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
@@ -13,7 +13,17 @@ from typing import Any, Literal, NoReturn, TypeAlias
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.validation import did_you_mean
 
-__all__ = ["Format", "format_of", "loads", "parse", "read_data", "read_text", "repeated", "significant_tokens"]
+__all__ = [
+    "Format",
+    "ends_in_line_comment",
+    "format_of",
+    "loads",
+    "parse",
+    "read_data",
+    "read_text",
+    "repeated",
+    "significant_tokens",
+]
 
 Format: TypeAlias = Literal["json", "toml"]
 
@@ -109,6 +119,12 @@ _TOKEN = re.compile(
 def significant_tokens(text: str, start: int = 0) -> Iterator[re.Match[str]]:
     """The tokens of a JSON text from an offset on, without white space and comments."""
     return (token for token in _TOKEN.finditer(text, start) if token.lastgroup not in ("comment", "space"))
+
+
+def ends_in_line_comment(text: str) -> bool:
+    """Whether the last token of a JSON text is a `//` comment. Two block comments side by side contain `//`, too."""
+    last = deque(_TOKEN.finditer(text), maxlen=1)
+    return bool(last) and last[0][0].startswith("//")
 
 
 def _plain(text: str) -> str:
