@@ -85,7 +85,7 @@ def _set_provider(
     named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({} if named else {"service.name": f"a2c-smcp {service}"})
     provider = TracerProvider(resource=resource)
-    writer = SpanWriter(exporters, resource)
+    writer = SpanWriter(exporters, provider)
     provider.add_span_processor(writer)
     trace.set_tracer_provider(provider)
     if trace.get_tracer_provider() is provider:  # a program may have set its own before

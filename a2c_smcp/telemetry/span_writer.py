@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from threading import Event, Lock, Thread
 
 from opentelemetry.context import attach, set_value
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from a2c_smcp.telemetry.own_spans import Exportable
@@ -28,9 +27,9 @@ _AT_ONCE = 128  # few, because other threads wait meanwhile
 class SpanWriter(SpanProcessor):
     """Exports spans once a second, and the last ones at the end. While exporters are stuck, the oldest are dropped."""
 
-    def __init__(self, exporters: Sequence[SpanExporter], resource: Resource) -> None:
+    def __init__(self, exporters: Sequence[SpanExporter], provider: TracerProvider) -> None:
         self._exporters = exporters
-        self._resource = resource
+        self._provider = provider
         self._waiting: deque[Exportable | ReadableSpan] = deque(maxlen=_MOST)
         self.add = self._waiting.append
         self._start()
@@ -85,7 +84,7 @@ class SpanWriter(SpanProcessor):
         taken: list[ReadableSpan] = []
         while self._waiting and len(taken) < _AT_ONCE:
             span = self._waiting.popleft()
-            found = span if isinstance(span, ReadableSpan) else span.readable(self._resource)
+            found = span if isinstance(span, ReadableSpan) else span.readable(self._provider.resource)
             if found is not None:
                 taken.append(found)
         return taken

@@ -33,9 +33,9 @@ class Written:
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
-        self.writer = SpanWriter([self._exporter], Resource({}))
-        self.ours = OwnSpans(self.writer.add)
         provider = TracerProvider(resource=Resource({}))
+        self.writer = SpanWriter([self._exporter], provider)
+        self.ours = OwnSpans(self.writer.add)
         provider.add_span_processor(self.writer)
         self.sdk = provider.get_tracer("program")
 
@@ -159,7 +159,7 @@ def test_an_exporter_that_fails_does_not_end_the_thread() -> None:
             raise ValueError
 
     exporter = InMemorySpanExporter()
-    writer = SpanWriter([Failing(), exporter], Resource({}))
+    writer = SpanWriter([Failing(), exporter], TracerProvider())
     for number in range(300):
         OwnSpans(writer.add).record(conventions.queue, None, (number, number + 1), None, ("start",), {})
     writer.shutdown()
