@@ -74,10 +74,12 @@ def watch_offices(metrics: Metrics, connections: Connections, directory: Directo
 def record_call(happened: Happened) -> None:
     """Makes a span of a request that has ended, in the trace that its agent names, after the answer has left.
 
-    Of requests outside of a trace only tool calls have one: clients read lists in the background. The fields of the
-    request are read at once, because a large one is forgotten.
+    Of requests outside of a trace only tool calls have one: clients read lists in the background.
     """
-    if type(happened) is CallEnded and (happened.fields.trace or happened.call.event.is_call):
+    if type(happened) is not CallEnded:
+        return
+    fields = happened.fields  # read now, because a large request is forgotten
+    if fields.trace or happened.call.event.is_call:
         asyncio.get_running_loop().call_soon(_record, happened, tracing.until_now(happened.seconds))
 
 
