@@ -27,7 +27,6 @@ from opentelemetry.trace import (
     Status,
     StatusCode,
     TraceFlags,
-    get_current_span,
 )
 
 from a2c_smcp.telemetry.conventions import ERROR_TYPE, AttributeValues, SpanStart
@@ -39,6 +38,7 @@ from a2c_smcp.telemetry.spans import (
     Facts,
     MoreFacts,
     Spans,
+    current_in,
     error_type_of,
     extract,
     inject,
@@ -109,7 +109,7 @@ class _OwnSpan(LiveSpan):
     def __enter__(self) -> LiveSpan:
         context = get_current()
         parent = extract(self._carrier) if self._carrier else None
-        self._parent = parent or get_current_span(context).get_span_context()
+        self._parent = parent or current_in(context)
         self._own = _child_of(self._parent)
         self._token: Token[Context] = make_current(NonRecordingSpan(self._own), context, self._more.get("req_id"))
         self._start = time_ns()

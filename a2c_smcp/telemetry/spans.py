@@ -9,8 +9,10 @@ from contextvars import Token
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from opentelemetry.context import Context, attach, detach, get_value, set_value
+from opentelemetry.context import Context, attach, detach, get_current, get_value
 from opentelemetry.trace import (
+    INVALID_SPAN,
+    INVALID_SPAN_CONTEXT,
     NonRecordingSpan,
     Span,
     SpanContext,
@@ -34,6 +36,7 @@ __all__ = [
     "Facts",
     "MoreFacts",
     "Spans",
+    "current_in",
     "error_type_of",
     "extract",
     "inject",
@@ -51,6 +54,8 @@ _PARENT, _STATE = "traceparent", "tracestate"
 _LONGEST = 512  # characters of a header
 _USUAL = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _propagator = TraceContextTextMapPropagator()
+(_SPAN,) = set_span_in_context(INVALID_SPAN, Context())
+"""The key of the span in a context."""
 
 
 class Spans:
@@ -65,7 +70,7 @@ class Spans:
         begun = make(*facts, **more)
         parent = _context_of(extract(carrier)) if carrier else None
         span = self._tracer.start_span(begun.name, parent, KINDS[begun.kind], begun.attributes)
-        return _OpenSpan(span, parent, more.get("req_id"))
+        return _OpenSpan(span, get_current() if parent is None else parent, more.get("req_id"))
 
     def record(
         self,
@@ -85,7 +90,7 @@ class Spans:
         span.end(times[1])
 
     def current(self) -> SpanContext:
-        return get_current_span().get_span_context()
+        return current_in(get_current())
 
     def log_fields(self) -> dict[str, str]:
         current = self.current()
@@ -100,7 +105,7 @@ class _OpenSpan(LiveSpan):
 
     __slots__ = ("_context", "_req_id", "_span", "_token")
 
-    def __init__(self, span: Span, context: Context | None, req_id: str | None) -> None:
+    def __init__(self, span: Span, context: Context, req_id: str | None) -> None:
         self._span = span
         self._context = context
         self._req_id = req_id
@@ -128,10 +133,16 @@ class _OpenSpan(LiveSpan):
         return inject(self._span.get_span_context(), meta)
 
 
-def make_current(span: Span, context: Context | None, req_id: str | None) -> Token[Context]:
-    """Attaches a context, by default the current one, with this span, and with a `req_id` for log lines."""
-    context = set_span_in_context(span, context)
-    return attach(set_value(REQ_ID, req_id, context) if req_id else context)
+def make_current(span: Span, context: Context, req_id: str | None) -> Token[Context]:
+    """Attaches a context with this span, and with a `req_id` for log lines."""
+    more = {_SPAN: span, REQ_ID: req_id} if req_id else {_SPAN: span}
+    return attach(Context({**context, **more}))
+
+
+def current_in(context: Context) -> SpanContext:
+    """The span of a context; an invalid one if it has none."""
+    span: Any = context.get(_SPAN)
+    return INVALID_SPAN_CONTEXT if span is None else span.get_span_context()
 
 
 def extract(carrier: Mapping[str, Any]) -> SpanContext | None:
