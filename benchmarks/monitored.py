@@ -19,7 +19,18 @@ from benchmarks.calling import READY
 from benchmarks.configuration import written
 from benchmarks.contestants import SERVE, Command, seated
 from benchmarks.contestants import Contestant as Relaying
-from benchmarks.end_to_end import COMPUTER, MCP_SERVERS, OFFICE, TOOLS, TYPICAL, Contestant, Found, answering, compare
+from benchmarks.end_to_end import (
+    COMPUTER,
+    MCP_SERVERS,
+    OFFICE,
+    PARTS,
+    TOOLS,
+    TYPICAL,
+    Contestant,
+    Found,
+    answering,
+    compare,
+)
 from benchmarks.machine import pin_generator
 from benchmarks.processes import OURS as PYTHON
 from benchmarks.processes import PROGRAM, hub, running
@@ -105,6 +116,7 @@ def rows(samples: Mapping[str, Sequence[Sample]], found: Mapping[str, Found]) ->
             "monitored": kind,
             "p50 ms": per(each.p50, 1, 1e-3),
             "p50, times off": ratio(each.p50, found[OFF].p50),
+            **{f"{part} CPU µs": each.busy.get(part) for part in PARTS},
         }
         for kind, each in found.items()
     ]

@@ -21,7 +21,7 @@ _SPANS = (
     ("agent", conventions.connection_wait("client:tool_call")),
     ("agent", conventions.resend("client:tool_call", 1)),
     ("agent, computer", conventions.queue("NAME")),
-    ("Server", conventions.relayed("client:tool_call", "TOOL", "COMPUTER", "OFFICE", "ID")),
+    ("Server", conventions.relayed("client:tool_call", "TOOL", "COMPUTER", "OFFICE", "ID", "OUTCOME")),
     ("computer", conventions.computer_call("TOOL", "OFFICE", "AGENT", "ID")),
     ("computer", conventions.approval("SERVER", "TOOL")),
     ("computer", conventions.question("SERVER", "elicitation/create")),
@@ -43,7 +43,7 @@ def page() -> str:
         "## Spans\n\nWords in capitals stand for values.",
         table(["made by", "name", "kind", "attributes"], [_span(who, begun) for who, begun in _SPANS]),
         "A failure has `error.type`: the name of the error, `tool_error` for a tool that failed, or `cancelled`. The\n"
-        "span of the Server has `a2c.outcome`, that of a question `a2c.answer`.",
+        "span of a question has `a2c.answer`.",
     )
 
 

@@ -58,8 +58,8 @@ class Requests:
         self, outgoing: OutgoingCall, more: Mapping[str, Any] | None = None, receive: Receive | None = None
     ) -> CallToolResult:
         """Call a tool. A caller that stops waiting cancels the call on the computer. `more` are further fields."""
-        names = outgoing.tool, outgoing.computer, outgoing.office, outgoing.req_id
-        with tracing.span(conventions.agent_call, None, smcp.TOOL_CALL_EVENT, *names) as span:
+        names, req_id = (outgoing.tool, outgoing.computer, outgoing.office), outgoing.req_id
+        with tracing.span(conventions.agent_call, None, smcp.TOOL_CALL_EVENT, *names, req_id=req_id) as span:
             if (meta := span.inject(more.get("_meta") if more else None)) is not None:
                 more = {**(more or {}), "_meta": meta}
             result = await self._call_tool(outgoing, more, receive)
@@ -220,8 +220,8 @@ class Requests:
         """Send a request, as part of the trace of the caller if there is one."""
         if not tracing.is_within():
             return await self.to_computer(event, request, timeout, **more)
-        names = str(request["computer"]), request.get("office_id"), request["req_id"]
-        with tracing.span(conventions.agent_request, None, event, *names) as span:
+        names, req_id = (str(request["computer"]), request.get("office_id")), request["req_id"]
+        with tracing.span(conventions.agent_request, None, event, *names, req_id=req_id) as span:
             traced = request | {"_meta": span.inject(request.get("_meta"))}
             return await self.to_computer(event, traced, timeout, **more)
 

@@ -14,6 +14,7 @@ __all__ = [
     "REQUEST_ID",
     "REQ_ID",
     "TOOL_ERROR",
+    "AttributeValues",
     "SpanKindName",
     "SpanStart",
     "agent_call",
@@ -60,9 +61,9 @@ def agent_request(event: str, computer: str, office: str | None, req_id: str) ->
     return SpanStart(event, "client", _request(event, computer, office, req_id))
 
 
-def relayed(event: str, tool: str | None, computer: str, office: str, req_id: str) -> SpanStart:
+def relayed(event: str, tool: str | None, computer: str, office: str, req_id: str, outcome: str) -> SpanStart:
     """A request of an agent on the Server, which does not know the tool of a sealed one."""
-    attributes = _request(event, computer, office, req_id)
+    attributes = _request(event, computer, office, req_id) | {OUTCOME: outcome}
     return SpanStart(event, "server", attributes | {"gen_ai.tool.name": tool} if tool else attributes)
 
 

@@ -10,12 +10,13 @@
 
 All others, such as `OTEL_SERVICE_NAME` and `OTEL_TRACES_SAMPLER`, are read by the SDK. Spans are sent as OTLP in JSON
 (`http/json`), which every collector takes on its port for HTTP, and which needs no further package. A file has the same
-objects, one in a line. `opentelemetry-sdk` is imported here only, when it is needed.
+objects, one in a line. `opentelemetry-sdk` is imported when it is needed.
+
+If spans are limited or sampled by such variables, all are made by the SDK. Otherwise ours are cheaper (`own_spans.py`).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -24,6 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+
+import msgspec
 
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.installation import needs_extra
@@ -59,21 +62,36 @@ def export_traces(
         return _nothing
     try:
         with needs_extra("otel", "tracing"):
-            from opentelemetry import trace
-            from opentelemetry.sdk.resources import Resource
-            from opentelemetry.sdk.trace import TracerProvider
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+            import opentelemetry.sdk.trace  # noqa: F401
     except ModuleNotFoundError:
         if file is None and "OTEL_TRACES_EXPORTER" not in environment:
             return _nothing  # the endpoint may be meant for other programs
         raise
+    exporters = [_exporter(name, file, environment) for name in names]
+    return _set_provider(service, exporters, environment)
+
+
+def _set_provider(
+    service: str, exporters: Sequence[SpanExporter], environment: Mapping[str, str]
+) -> Callable[[], None]:
+    from opentelemetry import trace
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider, sampling
+
+    from a2c_smcp.telemetry.own_spans import OwnSpans
+    from a2c_smcp.telemetry.span_writer import SpanWriter
+    from a2c_smcp.telemetry.spans import Spans
+
     named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({} if named else {"service.name": f"a2c-smcp {service}"})
     provider = TracerProvider(resource=resource)
-    for name in names:
-        provider.add_span_processor(BatchSpanProcessor(_exporter(name, file, environment)))
+    writer = SpanWriter(exporters, provider)
+    provider.add_span_processor(writer)
     trace.set_tracer_provider(provider)
-    tracing.look_again()
+    if trace.get_tracer_provider() is provider:  # a program may have set its own before
+        is_limited = any(name.startswith("OTEL_") and name.endswith("_LIMIT") for name in environment)
+        is_usual = provider.sampler is sampling.DEFAULT_ON and not is_limited
+        tracing.use(OwnSpans(writer.add) if is_usual else Spans())
     return provider.shutdown
 
 
@@ -103,7 +121,7 @@ def _exporter(name: str, file: Path | None, environment: Mapping[str, str]) -> S
 
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
             try:
-                write(json.dumps(otlp_json(spans), separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
+                write(msgspec.json.encode(otlp_json(spans)) + b"\n")
             except OSError as error:  # urllib's errors are such errors, too
                 logger.warning("%d spans are lost: %s", len(spans), error)
                 return SpanExportResult.FAILURE
@@ -190,12 +208,12 @@ def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _value(value: Any) -> dict[str, Any]:
     match value:
+        case str():
+            return {"stringValue": value}
         case bool():
             return {"boolValue": value}
         case int():
             return {"intValue": str(value)}
         case float():
             return {"doubleValue": value}
-        case str():
-            return {"stringValue": value}
     return {"arrayValue": {"values": [_value(each) for each in value]}}

@@ -93,6 +93,7 @@ async def some_calls(folder: Path) -> None:
             "fail Error executing tool fail",
             "book Monday: 4",
             "missing 404",
+            "count 20000",
         ]
         for each in (computer, server):
             each.signal(signal.SIGTERM)
@@ -186,6 +187,12 @@ def test_a_failure_is_marked_without_its_text(spans: list[Span], tool: str, erro
     }
     assert ("program", error_type) in failed
     assert ("computer", error_type) in failed
+
+
+@pytest.mark.covers("traces")
+def test_a_large_request_which_the_server_forgets_has_its_span(spans: list[Span]) -> None:
+    (server,) = [span for span in trace_of(spans, "work with count") if span.service == "server"]
+    assert server.has(gen_ai__tool__name="count", a2c__outcome="ok")
 
 
 @pytest.mark.covers("traces")

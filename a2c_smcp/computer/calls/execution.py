@@ -330,8 +330,11 @@ class Execution:
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
         on_input = self._answering.of_call(call, route.server)
         on_progress = report if not is_function or self.listeners.has(call.key) else None
-        request = ToolRequest(route.tool, call.arguments, left, on_progress=on_progress, begin=begin, on_input=on_input)
-        if call.options is None:
+        meta = call.options.meta if call.options else {}
+        request = ToolRequest(
+            route.tool, call.arguments, left, on_progress=on_progress, begin=begin, on_input=on_input, meta=meta
+        )
+        if call.options is None or not call.options.is_live:
             return await send(route.server, request)
         return await self.live.call(call, route.server, deadline, request, send)
 

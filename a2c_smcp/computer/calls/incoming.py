@@ -16,6 +16,7 @@ __all__ = ["CallOptions", "IncomingCall"]
 _OPTIONS = frozenset(
     ("progress", "questions", "extend", "input_responses", "request_state", "client_capabilities", "_meta")
 )
+_NONE = (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,12 @@ class CallOptions:
             client_capabilities=data.get("client_capabilities"),
             meta={key: value for key, value in (data.get("_meta") or {}).items() if not is_own_key(key)},
         )
+
+    @property
+    def is_live(self) -> bool:
+        """Whether more has to be done for it than to pass on `meta` and the progress."""
+        given = self.input_responses, self.request_state, self.client_capabilities
+        return bool(self.questions or self.extend) or given != _NONE
 
 
 @dataclass(frozen=True, slots=True)

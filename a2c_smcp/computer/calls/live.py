@@ -1,10 +1,11 @@
 """The live part of requests to MCP servers: what an agent may ask for beside the result (WIRE §9).
 
-A call without options never comes here. Prompts and resources have those options that are about questions.
-`questions: true` and the owner's answers need only a function that answers (`Answering`). `questions: "result"` returns
-an `InputRequiredResult`: the server's own, or one that stands for the questions of an older server (`ParkedRuns`). A
-question that only the owner may see is never in such a result: the owner is asked, and the server is called again with
-the answers, as its protocol wants it. With `extend` the timeout counts from the last sign of life of the server.
+A tool call without options, or with `_meta` alone, never comes here. Prompts and resources have those options that are
+about questions. `questions: true` and the owner's answers need only a function that answers (`Answering`).
+`questions: "result"` returns an `InputRequiredResult`: the server's own, or one that stands for the questions of an
+older server (`ParkedRuns`). A question that only the owner may see is never in such a result: the owner is asked, and
+the server is called again with the answers, as its protocol wants it. With `extend` the timeout counts from the last
+sign of life of the server.
 """
 
 from __future__ import annotations

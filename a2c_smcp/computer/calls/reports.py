@@ -170,8 +170,8 @@ class CallStatistics:
 async def traced(call: IncomingCall, work: Work, begin: Begin) -> dict[str, Any]:
     """The result of a call, as one span of the trace that its agent names."""
     caller, meta = call.caller, call.options.meta if call.options else None
-    names = call.name, caller.office, caller.agent, call.req_id
-    with tracing.span(conventions.computer_call, meta, *names) as span:
+    names = call.name, caller.office, caller.agent
+    with tracing.span(conventions.computer_call, meta, *names, req_id=call.req_id) as span:
         result = await work(begin)
         if result.get("isError"):
             span.fail(conventions.TOOL_ERROR)

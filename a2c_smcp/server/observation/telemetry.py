@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from a2c_smcp.protocol.events import EVENTS, Action, EventSpec
@@ -71,17 +72,22 @@ def watch_offices(metrics: Metrics, connections: Connections, directory: Directo
 
 
 def record_call(happened: Happened) -> None:
-    """Makes a span of a request that has ended, in the trace that its agent names.
+    """Makes a span of a request that has ended, in the trace that its agent names, after the answer has left.
 
     Of requests outside of a trace only tool calls have one: clients read lists in the background.
     """
-    if type(happened) is not CallEnded or not (happened.call.event.is_call or happened.fields.trace):
+    if type(happened) is not CallEnded:
         return
+    fields = happened.fields  # read now, because a large request is forgotten
+    if fields.trace or happened.call.event.is_call:
+        asyncio.get_running_loop().call_soon(_record, happened, tracing.until_now(happened.seconds))
+
+
+def _record(happened: CallEnded, times: tracing.Times) -> None:
     call, result = happened.call, happened.result
-    names = call.target.name, call.caller.office_id, call.req_id
-    begun = conventions.relayed(call.event.name, happened.tool, *names)
     error_type = None if result.code is None else result.outcome
-    tracing.record(begun, happened.fields.trace, happened.seconds, error_type, outcome=result.outcome)
+    facts = call.event.name, happened.tool, call.target.name, call.caller.office_id, call.req_id, result.outcome
+    tracing.record(conventions.relayed, happened.fields.trace, times, error_type, *facts)
 
 
 def _is_plain_success(happened: CallEnded) -> bool:

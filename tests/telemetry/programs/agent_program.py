@@ -31,6 +31,7 @@ async def main(url: str) -> None:
         await call("fail", {})
         await call("book", {"day": "Monday"}, on_question=answer)
         await call("missing", {})
+        await call("count", {"text": "x" * 20_000})
         with tracer.start_as_current_span("work with a list"):
             await agent.get_tools("laptop")
 

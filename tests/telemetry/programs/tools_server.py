@@ -24,6 +24,12 @@ def ask(day: str) -> Elicit[Table]:
 
 
 @server.tool()
+def count(text: str) -> int:
+    """Count characters."""
+    return len(text)
+
+
+@server.tool()
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     with trace.get_tracer("tools").start_as_current_span("inside the tool"):
