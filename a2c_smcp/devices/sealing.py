@@ -29,11 +29,13 @@ with needs_extra("devices", "Sealing calls"):
 __all__ = [
     "ANSWER",
     "OpenedRequest",
+    "ReplyKey",
     "SealingKey",
     "key_id",
     "new_reply",
     "open_reply",
     "open_request",
+    "reply_key",
     "seal_reply",
     "seal_request",
 ]
@@ -127,13 +129,30 @@ def open_request(key: SealingKey, address: CallAddress, computer: bytes, sealed:
     return OpenedRequest(agent, body, digest)
 
 
+class ReplyKey(NamedTuple):
+    """The key of one answer or notice. It seals once: with the same nonce twice, both texts could be read."""
+
+    nonce: bytes
+    cipher: ChaCha20Poly1305
+    iv: bytes
+
+    def seal(self, body: bytes) -> str:
+        return encoded(self.nonce + self.cipher.encrypt(self.iv, body, None))
+
+
+def reply_key(reply: bytes, address: CallAddress, kind: str, seq: int, *, nonce: bytes | None = None) -> ReplyKey:
+    """A new key, which does not depend on what it will seal; with `nonce`, that of a message that has it."""
+    nonce = nonce or os.urandom(_NONCE)
+    info = call_transcript("reply", address, kind, str(seq))
+    derived = HKDF(algorithm=_SHA256, length=44, salt=nonce, info=info).derive(reply)
+    return ReplyKey(nonce, ChaCha20Poly1305(derived[:32]), derived[32:])
+
+
 def seal_reply(
     reply: bytes, address: CallAddress, kind: str, seq: int, body: bytes, *, nonce: bytes | None = None
 ) -> str:
     """The `sealed` of an answer (`ANSWER`, 0) or a notice. `nonce` is for test vectors: leave it out."""
-    nonce = nonce or os.urandom(_NONCE)
-    key, iv = _derive(reply, nonce, address, kind, seq)
-    return encoded(nonce + ChaCha20Poly1305(key).encrypt(iv, body, None))
+    return reply_key(reply, address, kind, seq, nonce=nonce).seal(body)
 
 
 def open_reply(reply: bytes, address: CallAddress, kind: str, seq: int, sealed: object) -> bytes:
@@ -141,18 +160,12 @@ def open_reply(reply: bytes, address: CallAddress, kind: str, seq: int, sealed: 
     raw = decoded(sealed, "sealed")
     if len(raw) < _NONCE + _TAG:
         raise DeviceMismatch("a sealed reply is too short")
-    key, iv = _derive(reply, raw[:_NONCE], address, kind, seq)
+    key = reply_key(reply, address, kind, seq, nonce=raw[:_NONCE])
     try:
-        return ChaCha20Poly1305(key).decrypt(iv, raw[_NONCE:], None)
+        return key.cipher.decrypt(key.iv, raw[_NONCE:], None)
     except InvalidTag:
         raise DeviceMismatch("a sealed reply cannot be opened: it was changed, or belongs to another request") from None
 
 
 def _request(address: CallAddress, kid: str, computer: bytes, digest: bytes) -> bytes:
     return call_transcript("request", address, kid, computer, digest)
-
-
-def _derive(reply: bytes, nonce: bytes, address: CallAddress, kind: str, seq: int) -> tuple[bytes, bytes]:
-    info = call_transcript("reply", address, kind, str(seq))
-    derived = HKDF(algorithm=_SHA256, length=44, salt=nonce, info=info).derive(reply)
-    return derived[:32], derived[32:]

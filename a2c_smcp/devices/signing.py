@@ -11,13 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import orjson
 
 from a2c_smcp.devices.identity import Identity, verify
-from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded
+from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded, fields
 from a2c_smcp.errors import DeviceMismatch
 from a2c_smcp.installation import needs_extra
 from a2c_smcp.protocol.codec import Written
@@ -26,7 +25,18 @@ from a2c_smcp.smcp import TOOL_CALL_EVENT
 with needs_extra("devices", "Signing results"):
     import rfc8785
 
-__all__ = ["LARGE", "SIGNATURE", "SignedAnswer", "canonical", "checked", "digest", "is_small", "parameters", "signed"]
+__all__ = [
+    "LARGE",
+    "SIGNATURE",
+    "SignedAnswer",
+    "canonical",
+    "checked",
+    "digest",
+    "is_small",
+    "parameters",
+    "signed",
+    "signed_for",
+]
 
 SIGNATURE = "a2c_sig"
 LARGE = 256 * 1024
@@ -57,7 +67,7 @@ def is_small(answer: Mapping[str, Any]) -> bool:
     """Whether an answer is quick to sign or to check: it has at most about `LARGE` characters."""
     if isinstance(answer, Written):
         return len(answer.text) <= LARGE
-    room, rest = LARGE, list[Any]((answer,))
+    room, rest = LARGE, [*answer.values()]
     while rest and room >= 0:
         value = rest.pop()
         if isinstance(value, str):
@@ -65,7 +75,7 @@ def is_small(answer: Mapping[str, Any]) -> bool:
         elif isinstance(value, dict):
             room -= 8 * len(value) + len("".join(map(str, value)))
             rest += value.values()
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             room -= 8 * len(value)
             rest += value
     return room >= 0
@@ -77,37 +87,42 @@ def digest(value: object) -> bytes:
     return hashlib.sha256(_exact(value, sort_keys=True).encode() if form is None else form).digest()
 
 
-def signed(
-    identity: Identity, address: CallAddress, event: str, params: bytes, answer: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A copy of an answer with `_meta.a2c_sig`. `params` is the `digest` of what `parameters` returns."""
+def signed_for(address: CallAddress, event: str, params: bytes) -> bytes:
+    """What the answer to a request is signed for, known before the answer. `params` is the `digest` of `parameters`."""
+    return call_transcript("result", address, event, params)
+
+
+def signed(identity: Identity, request: bytes, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of an answer with `_meta.a2c_sig`. `request` is what it is `signed_for`."""
     bare = _bare(answer)
     form, text = canonical(bare), None
     if form is None:
         text = _exact(bare)
         form = text.encode()
-    message = _message(address, event, params, hashlib.sha256(form).digest())
-    signature: dict[str, str] = {"key": encoded(identity.public), "sig": encoded(identity.sign(message))}
-    if text is not None:
-        signature["text"] = text
-    return {**bare, "_meta": {**bare.get("_meta", {}), SIGNATURE: signature}}
+    key, sig = encoded(identity.public), encoded(identity.sign(_message(request, form)))
+    signature: dict[str, str] = {"key": key, "sig": sig} if text is None else {"key": key, "sig": sig, "text": text}
+    with_signature = {**bare, "_meta": {**bare.get("_meta", {}), SIGNATURE: signature}}
+    if not isinstance(answer, Written) or not answer or "_meta" in answer or text is not None:
+        return with_signature
+    added = f',"_meta":{{"{SIGNATURE}":{{"key":"{key}","sig":"{sig}"}}}}}}'
+    return Written(with_signature, answer.text[:-1] + added)
 
 
-def checked(address: CallAddress, event: str, params: bytes, answer: Mapping[str, Any]) -> SignedAnswer | None:
-    """The signed content of an answer; `None` if it has no signature. `params` as of `signed`.
+def checked(request: bytes, answer: Mapping[str, Any]) -> SignedAnswer | None:
+    """The signed content of an answer; `None` if it has no signature. `request` is what it has to be `signed_for`.
 
     Whether the key is the known one is for the caller to check. Raises `DeviceMismatch` if the signature is malformed
     or does not fit.
     """
     meta = answer.get("_meta")
-    signature = meta.get(SIGNATURE) if isinstance(meta, Mapping) else None
+    signature = meta.get(SIGNATURE) if isinstance(meta, dict) else None
     if signature is None:
         return None
-    if not isinstance(signature, Mapping):
+    if not isinstance(signature, dict):
         raise DeviceMismatch("a signature is malformed")
     key, sig = decoded(signature.get("key"), "the key of a signature", 32), decoded(signature.get("sig"), "sig", 64)
     bare, form = _signed_content(answer, signature.get("text"))
-    if not verify(key, sig, _message(address, event, params, hashlib.sha256(form).digest())):
+    if not verify(key, sig, _message(request, form)):
         raise DeviceMismatch(
             "an answer does not fit its signature: it was changed on the way, or is the answer to another request"
         )
@@ -134,24 +149,28 @@ def _signed_content(answer: Mapping[str, Any], text: object) -> tuple[dict[str, 
 
 def _bare(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Without the signature. An empty `_meta` counts as none, so that adding and removing one changes nothing."""
-    bare = dict(answer)
-    meta = bare.get("_meta")
-    if isinstance(meta, Mapping):
-        bare["_meta"] = {key: value for key, value in meta.items() if key != SIGNATURE}
-    if not bare.get("_meta"):
-        bare.pop("_meta", None)
+    bare = {**answer}
+    if "_meta" not in bare:
+        return bare
+    meta = bare["_meta"]
+    if isinstance(meta, dict):
+        bare["_meta"] = meta = {key: value for key, value in meta.items() if key != SIGNATURE}
+    if not meta:
+        del bare["_meta"]
     return bare
 
 
-def _message(address: CallAddress, event: str, params: bytes, answer: bytes) -> bytes:
-    return call_transcript("result", address, event, params, answer)
+def _message(request: bytes, form: bytes) -> bytes:
+    return request + fields((hashlib.sha256(form).digest(),))
 
 
 def canonical(value: object) -> bytes | None:
     """The RFC 8785 form; `None` where there is none."""
-    if _is_plain(value):
-        with suppress(TypeError):  # too large an integer, or a lone surrogate
+    try:
+        if _is_plain(value):
             return orjson.dumps(value, option=_SORTED)
+    except TypeError:  # too large an integer, or a lone surrogate
+        pass
     try:
         return rfc8785.dumps(value)  # type: ignore[arg-type]  # it refuses what it does not know
     except (rfc8785.CanonicalizationError, UnicodeEncodeError):
@@ -162,16 +181,14 @@ def _is_plain(value: Any) -> bool:
     """Whether orjson, which is many times faster, writes the RFC 8785 form of this value, or refuses it.
 
     It writes floats otherwise, and sorts keys by code points instead of UTF-16. Both orders are the same below U+D800.
+    Raises `TypeError` for keys that are not strings.
     """
     rest = [value]
     while rest:
         value = rest.pop()
         kind = type(value)
         if kind is dict:
-            try:
-                keys = "".join(value)
-            except TypeError:
-                return False
+            keys = "".join(value)
             if not keys.isascii() and max(keys) >= _FIRST_SURROGATE:
                 return False
             rest += value.values()

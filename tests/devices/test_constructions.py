@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from a2c_smcp.devices.identity import Identity, Voucher, verify, vouched
 from a2c_smcp.devices.sealing import SealingKey, new_reply, open_reply, open_request, seal_reply, seal_request
-from a2c_smcp.devices.signing import canonical, checked, digest, parameters, signed
+from a2c_smcp.devices.signing import canonical, checked, digest, parameters, signed, signed_for
 from a2c_smcp.devices.statement import read_statement, state, vouchers_from_wire
 from a2c_smcp.devices.transcript import CallAddress, decoded
 from a2c_smcp.errors import DeviceMismatch
@@ -21,7 +21,7 @@ ADDRESS = CallAddress("desk", "planner", "laptop", "r-1")
 ELSEWHERE = [ADDRESS._replace(**{field: "other"}) for field in ADDRESS._fields]
 EVENT = "client:tool_call"
 PARAMS = {"tool_name": "add", "params": {"a": 1}}
-DIGEST = digest(PARAMS)
+REQUEST = signed_for(ADDRESS, EVENT, digest(PARAMS))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.covers("device-constructions")
 @given(st.dictionaries(st.text().filter(lambda key: key != "_meta"), JSON), st.dictionaries(st.text(), JSON))
 def test_any_answer_comes_out_of_its_signature_as_it_went_in(answer: dict[str, Any], meta: dict[str, Any]) -> None:
     answer = {**answer, "_meta": meta} if meta else answer
-    found = checked(ADDRESS, EVENT, DIGEST, signed(COMPUTER, ADDRESS, EVENT, DIGEST, answer))
+    found = checked(REQUEST, signed(COMPUTER, REQUEST, answer))
     assert found == (COMPUTER.public, answer)
 
 
@@ -73,16 +73,16 @@ def reference_form(value: Any) -> bytes | None:
 
 def test_lone_surrogates_and_large_integers_are_signed_as_text() -> None:
     answer = {"structuredContent": {"n": 2**64, "s": "\udc00"}}
-    signature = signed(COMPUTER, ADDRESS, EVENT, DIGEST, answer)
+    signature = signed(COMPUTER, REQUEST, answer)
     assert "text" in signature["_meta"]["a2c_sig"]
     beside = {**signature, "structuredContent": {"n": 1}}
-    assert checked(ADDRESS, EVENT, DIGEST, beside) == (COMPUTER.public, answer)
+    assert checked(REQUEST, beside) == (COMPUTER.public, answer)
 
 
 @pytest.mark.parametrize("address", ELSEWHERE)
 def test_a_signature_is_for_one_office_agent_computer_and_request(address: CallAddress) -> None:
     with pytest.raises(DeviceMismatch):
-        checked(address, EVENT, DIGEST, signed(COMPUTER, ADDRESS, EVENT, DIGEST, {"content": []}))
+        checked(signed_for(address, EVENT, digest(PARAMS)), signed(COMPUTER, REQUEST, {"content": []}))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_signature_is_for_one_office_agent_computer_and_request(address: CallA
 )
 def test_a_signature_is_for_one_event_tool_and_parameters(event: str, params: dict[str, Any]) -> None:
     with pytest.raises(DeviceMismatch):
-        checked(ADDRESS, event, digest(params), signed(COMPUTER, ADDRESS, EVENT, DIGEST, {"content": []}))
+        checked(signed_for(ADDRESS, event, digest(params)), signed(COMPUTER, REQUEST, {"content": []}))
 
 
 @pytest.mark.parametrize(
@@ -100,20 +100,20 @@ def test_a_signature_is_for_one_event_tool_and_parameters(event: str, params: di
 )
 def test_malformed_signatures_are_refused(sig: object) -> None:
     with pytest.raises(DeviceMismatch):
-        checked(ADDRESS, EVENT, DIGEST, {"content": [], "_meta": {"a2c_sig": sig}})
+        checked(REQUEST, {"content": [], "_meta": {"a2c_sig": sig}})
 
 
 @pytest.mark.parametrize("text", [1, "", "[]", "{", '{"content": [1]}'])
 def test_a_text_that_was_put_in_is_refused(text: object) -> None:
-    answer = signed(COMPUTER, ADDRESS, EVENT, DIGEST, {"content": []})
+    answer = signed(COMPUTER, REQUEST, {"content": []})
     answer["_meta"]["a2c_sig"]["text"] = text
     with pytest.raises(DeviceMismatch):
-        checked(ADDRESS, EVENT, DIGEST, answer)
+        checked(REQUEST, answer)
 
 
 def test_an_unsigned_answer_has_no_signer() -> None:
-    assert checked(ADDRESS, EVENT, DIGEST, {"content": []}) is None
-    assert checked(ADDRESS, EVENT, DIGEST, {"content": [], "_meta": "odd"}) is None
+    assert checked(REQUEST, {"content": []}) is None
+    assert checked(REQUEST, {"content": [], "_meta": "odd"}) is None
 
 
 def test_parameters_are_those_that_survive_a_published_server() -> None:
