@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from a2c_smcp.errors import DeviceMismatch
 
-__all__ = ["CallAddress", "call_transcript", "decoded", "encoded", "fields", "is_fingerprint", "transcript"]
+__all__ = ["CallAddress", "call_transcript", "decoded", "encoded", "is_fingerprint", "transcript"]
 
 _LENGTH = struct.Struct(">I").pack
 _CALLS = 256  # in flight, whose addresses are kept ready
@@ -31,31 +31,30 @@ class CallAddress(NamedTuple):
     req_id: str
 
 
-def transcript(label: str, *more: bytes | str) -> bytes:
+def transcript(label: str, *fields: bytes | str) -> bytes:
     """`T(label, f…)`."""
-    return _beginning(label) + fields(more)
+    return _beginning(label) + _fields(fields)
 
 
-def call_transcript(label: str, address: CallAddress, *more: bytes | str) -> bytes:
+def call_transcript(label: str, address: CallAddress, *fields: bytes | str) -> bytes:
     """`T(label, R, f…)`. A call has several with the same R."""
-    return _beginning(label) + _address(address) + fields(more)
+    return _beginning(label) + _address(address) + _fields(fields)
 
 
 @cache
 def _beginning(label: str) -> bytes:
-    return fields((f"a2c-smcp/1 {label}",))
+    return _fields((f"a2c-smcp/1 {label}",))
 
 
 @lru_cache(_CALLS)
 def _address(address: CallAddress) -> bytes:
-    return fields(address)
+    return _fields(address)
 
 
-def fields(values: Iterable[bytes | str]) -> bytes:
-    """Further fields of a transcript: each as its length and its bytes."""
+def _fields(fields: Iterable[bytes | str]) -> bytes:
     parts: list[bytes] = []
-    for value in values:
-        raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    for field in fields:
+        raw = field.encode("utf-8", "surrogatepass") if isinstance(field, str) else field
         parts += (_LENGTH(len(raw)), raw)
     return b"".join(parts)
 
