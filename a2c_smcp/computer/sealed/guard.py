@@ -243,10 +243,9 @@ class _Preparation:
         self._signed_for: bytes | None = None
 
     def prepare_soon(self) -> None:
-        """Prepare two turns of the event loop later: in the next one the tool is called, at its end this is written."""
+        """Prepare in the next turn of the event loop, after the task of the call, which sends it to its MCP server."""
         if not self.is_over and (self.address or isinstance(self._data, OpenedData)):
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, self._prepare)
+            asyncio.get_running_loop().call_soon(self._prepare)
 
     def _prepare(self) -> None:
         if self.is_over:
