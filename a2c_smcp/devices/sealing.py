@@ -8,13 +8,12 @@ is derived from the 32 random bytes that came with the request (`reply`), afresh
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 from functools import lru_cache
 from typing import NamedTuple
 
 from a2c_smcp.devices.identity import Identity, verify
-from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded
+from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded, sha256
 from a2c_smcp.errors import DeviceMismatch
 from a2c_smcp.installation import needs_extra
 
@@ -88,7 +87,7 @@ class OpenedRequest(NamedTuple):
 @lru_cache(_PEERS)
 def key_id(kem: bytes) -> str:
     """`kid`: 22 characters that name a sealing key."""
-    return base64.urlsafe_b64encode(hashlib.sha256(kem).digest()[:16]).rstrip(b"=").decode("ascii")
+    return base64.urlsafe_b64encode(sha256(kem)[:16]).rstrip(b"=").decode("ascii")
 
 
 def new_reply() -> bytes:
@@ -102,7 +101,7 @@ def seal_request(identity: Identity, address: CallAddress, kem: bytes, computer:
     Raises `DeviceMismatch` if `kem` is not a key.
     """
     kid = key_id(kem)
-    signature = identity.sign(_request(address, kid, computer, hashlib.sha256(body).digest()))
+    signature = identity.sign(_request(address, kid, computer, sha256(body)))
     try:
         sealed = _SUITE.encrypt(
             identity.public + signature + body, _public_key(kem), call_transcript("seal", address, kid)
@@ -123,7 +122,7 @@ def open_request(key: SealingKey, address: CallAddress, computer: bytes, sealed:
     if len(plain) < _KEY + _SIG:
         raise DeviceMismatch("a sealed request is too short")
     agent, signature, body = plain[:_KEY], plain[_KEY : _KEY + _SIG], plain[_KEY + _SIG :]
-    digest = hashlib.sha256(body).digest()
+    digest = sha256(body)
     if not verify(agent, signature, _request(address, key.kid, computer, digest)):
         raise DeviceMismatch("a sealed request is not signed by the agent's key that it names")
     return OpenedRequest(agent, body, digest)

@@ -8,7 +8,6 @@ escaped to ASCII, without white space. Hashing a large answer takes long: do it 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 import sys
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from a2c_smcp.devices.identity import Identity, verify
-from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded
+from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded, sha256
 from a2c_smcp.errors import DeviceMismatch
 from a2c_smcp.installation import needs_extra
 from a2c_smcp.protocol.codec import Written
@@ -47,7 +46,7 @@ LARGE = 256 * 1024
 
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER  # refuses integers beyond 2⁵³−1
 _SCALARS = frozenset((int, bool, type(None)))
-_LENGTH_OF_DIGEST = struct.pack(">I", hashlib.sha256().digest_size)
+_LENGTH_OF_DIGEST = struct.pack(">I", 32)
 _FIRST_SURROGATE = "\ud800"
 _ROUTING = frozenset({"agent", "computer", "office_id", "req_id", "timeout", "extend", "_meta"})
 _OF_TOOL_CALLS = frozenset({"tool_name", "params"})  # published Servers take away everything else
@@ -88,7 +87,7 @@ def is_small(answer: Mapping[str, Any]) -> bool:
 def digest(value: object) -> bytes:
     """SHA-256 of the RFC 8785 form, or of sorted ASCII JSON where there is none."""
     form = canonical(value)
-    return hashlib.sha256(_exact(value, sort_keys=True).encode() if form is None else form).digest()
+    return sha256(_exact(value, sort_keys=True).encode() if form is None else form)
 
 
 def signed_for(address: CallAddress, event: str, params: bytes) -> bytes:
@@ -188,7 +187,7 @@ def _bare(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _message(request: bytes, form: bytes) -> bytes:
-    return request + _LENGTH_OF_DIGEST + hashlib.sha256(form).digest()
+    return request + _LENGTH_OF_DIGEST + sha256(form)
 
 
 def canonical(value: object) -> bytes | None:
