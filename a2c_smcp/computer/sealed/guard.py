@@ -116,7 +116,8 @@ class GuardedAnswers:
             elif name == SEALED_EVENT and self._device.e2e != "off":
                 self._begin_sealed(codec.decode(_SEALED, data), then)
             else:
-                self._device.admit_plain(self._agent(_agent_in(data)))
+                if self._device.e2e != "off":
+                    self._device.admit_plain(self._agent(_agent_in(data)))
                 self._run(name, data, then)
         except Exception as error:
             then(self._refused(name, data, error))
