@@ -8,13 +8,12 @@ is derived from the 32 random bytes that came with the request (`reply`), afresh
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 from functools import lru_cache
 from typing import NamedTuple
 
 from a2c_smcp.devices.identity import Identity, verify
-from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded
+from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded, sha256
 from a2c_smcp.errors import DeviceMismatch
 from a2c_smcp.installation import needs_extra
 
@@ -29,11 +28,13 @@ with needs_extra("devices", "Sealing calls"):
 __all__ = [
     "ANSWER",
     "OpenedRequest",
+    "ReplyKey",
     "SealingKey",
     "key_id",
     "new_reply",
     "open_reply",
     "open_request",
+    "reply_key",
     "seal_reply",
     "seal_request",
 ]
@@ -86,7 +87,7 @@ class OpenedRequest(NamedTuple):
 @lru_cache(_PEERS)
 def key_id(kem: bytes) -> str:
     """`kid`: 22 characters that name a sealing key."""
-    return base64.urlsafe_b64encode(hashlib.sha256(kem).digest()[:16]).rstrip(b"=").decode("ascii")
+    return base64.urlsafe_b64encode(sha256(kem)[:16]).rstrip(b"=").decode("ascii")
 
 
 def new_reply() -> bytes:
@@ -100,7 +101,7 @@ def seal_request(identity: Identity, address: CallAddress, kem: bytes, computer:
     Raises `DeviceMismatch` if `kem` is not a key.
     """
     kid = key_id(kem)
-    signature = identity.sign(_request(address, kid, computer, hashlib.sha256(body).digest()))
+    signature = identity.sign(_request(address, kid, computer, sha256(body)))
     try:
         sealed = _SUITE.encrypt(
             identity.public + signature + body, _public_key(kem), call_transcript("seal", address, kid)
@@ -121,19 +122,36 @@ def open_request(key: SealingKey, address: CallAddress, computer: bytes, sealed:
     if len(plain) < _KEY + _SIG:
         raise DeviceMismatch("a sealed request is too short")
     agent, signature, body = plain[:_KEY], plain[_KEY : _KEY + _SIG], plain[_KEY + _SIG :]
-    digest = hashlib.sha256(body).digest()
+    digest = sha256(body)
     if not verify(agent, signature, _request(address, key.kid, computer, digest)):
         raise DeviceMismatch("a sealed request is not signed by the agent's key that it names")
     return OpenedRequest(agent, body, digest)
+
+
+class ReplyKey(NamedTuple):
+    """The key of one answer or notice. It seals once: with the same nonce twice, both texts could be read."""
+
+    nonce: bytes
+    cipher: ChaCha20Poly1305
+    iv: bytes
+
+    def seal(self, body: bytes) -> str:
+        return encoded(self.nonce + self.cipher.encrypt(self.iv, body, None))
+
+
+def reply_key(reply: bytes, address: CallAddress, kind: str, seq: int, *, nonce: bytes | None = None) -> ReplyKey:
+    """A new key, which does not depend on what it will seal; with `nonce`, that of a message that has it."""
+    nonce = nonce or os.urandom(_NONCE)
+    info = call_transcript("reply", address, kind, str(seq))
+    derived = HKDF(algorithm=_SHA256, length=44, salt=nonce, info=info).derive(reply)
+    return ReplyKey(nonce, ChaCha20Poly1305(derived[:32]), derived[32:])
 
 
 def seal_reply(
     reply: bytes, address: CallAddress, kind: str, seq: int, body: bytes, *, nonce: bytes | None = None
 ) -> str:
     """The `sealed` of an answer (`ANSWER`, 0) or a notice. `nonce` is for test vectors: leave it out."""
-    nonce = nonce or os.urandom(_NONCE)
-    key, iv = _derive(reply, nonce, address, kind, seq)
-    return encoded(nonce + ChaCha20Poly1305(key).encrypt(iv, body, None))
+    return reply_key(reply, address, kind, seq, nonce=nonce).seal(body)
 
 
 def open_reply(reply: bytes, address: CallAddress, kind: str, seq: int, sealed: object) -> bytes:
@@ -141,18 +159,12 @@ def open_reply(reply: bytes, address: CallAddress, kind: str, seq: int, sealed: 
     raw = decoded(sealed, "sealed")
     if len(raw) < _NONCE + _TAG:
         raise DeviceMismatch("a sealed reply is too short")
-    key, iv = _derive(reply, raw[:_NONCE], address, kind, seq)
+    key = reply_key(reply, address, kind, seq, nonce=raw[:_NONCE])
     try:
-        return ChaCha20Poly1305(key).decrypt(iv, raw[_NONCE:], None)
+        return key.cipher.decrypt(key.iv, raw[_NONCE:], None)
     except InvalidTag:
         raise DeviceMismatch("a sealed reply cannot be opened: it was changed, or belongs to another request") from None
 
 
 def _request(address: CallAddress, kid: str, computer: bytes, digest: bytes) -> bytes:
     return call_transcript("request", address, kid, computer, digest)
-
-
-def _derive(reply: bytes, nonce: bytes, address: CallAddress, kind: str, seq: int) -> tuple[bytes, bytes]:
-    info = call_transcript("reply", address, kind, str(seq))
-    derived = HKDF(algorithm=_SHA256, length=44, salt=nonce, info=info).derive(reply)
-    return derived[:32], derived[32:]

@@ -8,16 +8,16 @@ escaped to ASCII, without white space. Hashing a large answer takes long: do it 
 
 from __future__ import annotations
 
-import hashlib
 import json
+import struct
+import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import orjson
 
 from a2c_smcp.devices.identity import Identity, verify
-from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded
+from a2c_smcp.devices.transcript import CallAddress, call_transcript, decoded, encoded, sha256
 from a2c_smcp.errors import DeviceMismatch
 from a2c_smcp.installation import needs_extra
 from a2c_smcp.protocol.codec import Written
@@ -26,14 +26,27 @@ from a2c_smcp.smcp import TOOL_CALL_EVENT
 with needs_extra("devices", "Signing results"):
     import rfc8785
 
-__all__ = ["LARGE", "SIGNATURE", "SignedAnswer", "canonical", "checked", "digest", "is_small", "parameters", "signed"]
+__all__ = [
+    "LARGE",
+    "SIGNATURE",
+    "SignedAnswer",
+    "TakesLong",
+    "canonical",
+    "checked",
+    "digest",
+    "is_small",
+    "parameters",
+    "signed",
+    "signed_for",
+]
 
 SIGNATURE = "a2c_sig"
 LARGE = 256 * 1024
 """Bytes of an answer above which it is signed and checked beside the event loop."""
 
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER  # refuses integers beyond 2⁵³−1
-_SCALARS = frozenset((str, int, bool, type(None)))
+_SCALARS = frozenset((int, bool, type(None)))
+_LENGTH_OF_DIGEST = struct.pack(">I", 32)
 _FIRST_SURROGATE = "\ud800"
 _ROUTING = frozenset({"agent", "computer", "office_id", "req_id", "timeout", "extend", "_meta"})
 _OF_TOOL_CALLS = frozenset({"tool_name", "params"})  # published Servers take away everything else
@@ -57,7 +70,7 @@ def is_small(answer: Mapping[str, Any]) -> bool:
     """Whether an answer is quick to sign or to check: it has at most about `LARGE` characters."""
     if isinstance(answer, Written):
         return len(answer.text) <= LARGE
-    room, rest = LARGE, list[Any]((answer,))
+    room, rest = LARGE, [*answer.values()]
     while rest and room >= 0:
         value = rest.pop()
         if isinstance(value, str):
@@ -65,7 +78,7 @@ def is_small(answer: Mapping[str, Any]) -> bool:
         elif isinstance(value, dict):
             room -= 8 * len(value) + len("".join(map(str, value)))
             rest += value.values()
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             room -= 8 * len(value)
             rest += value
     return room >= 0
@@ -74,55 +87,83 @@ def is_small(answer: Mapping[str, Any]) -> bool:
 def digest(value: object) -> bytes:
     """SHA-256 of the RFC 8785 form, or of sorted ASCII JSON where there is none."""
     form = canonical(value)
-    return hashlib.sha256(_exact(value, sort_keys=True).encode() if form is None else form).digest()
+    return sha256(_exact(value, sort_keys=True).encode() if form is None else form)
 
 
-def signed(
-    identity: Identity, address: CallAddress, event: str, params: bytes, answer: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A copy of an answer with `_meta.a2c_sig`. `params` is the `digest` of what `parameters` returns."""
+def signed_for(address: CallAddress, event: str, params: bytes) -> bytes:
+    """What the answer to a request is signed for, known before the answer. `params` is the `digest` of `parameters`."""
+    return call_transcript("result", address, event, params)
+
+
+def signed(identity: Identity, request: bytes, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of an answer with `_meta.a2c_sig`. `request` is what it is `signed_for`."""
     bare = _bare(answer)
     form, text = canonical(bare), None
     if form is None:
         text = _exact(bare)
         form = text.encode()
-    message = _message(address, event, params, hashlib.sha256(form).digest())
-    signature: dict[str, str] = {"key": encoded(identity.public), "sig": encoded(identity.sign(message))}
+    signature = {"key": encoded(identity.public), "sig": encoded(identity.sign(_message(request, form)))}
     if text is not None:
         signature["text"] = text
-    return {**bare, "_meta": {**bare.get("_meta", {}), SIGNATURE: signature}}
+    complete = {**bare, "_meta": {**bare.get("_meta", {}), SIGNATURE: signature}}
+    written = _written(answer, signature) if isinstance(answer, Written) and text is None else None
+    return complete if written is None else Written(complete, written)
 
 
-def checked(address: CallAddress, event: str, params: bytes, answer: Mapping[str, Any]) -> SignedAnswer | None:
-    """The signed content of an answer; `None` if it has no signature. `params` as of `signed`.
+def _written(answer: Written, signature: Mapping[str, str]) -> str | None:
+    """The text of an answer with its signature, if `_meta` is its last member, or missing."""
+    member = f'"{SIGNATURE}":{{"key":"{signature["key"]}","sig":"{signature["sig"]}"}}'
+    last = next(reversed(answer), None)
+    if last == "_meta":
+        meta = answer["_meta"]
+        is_simple = isinstance(meta, dict) and meta and SIGNATURE not in meta
+        return f"{answer.text[:-2]},{member}}}}}" if is_simple else None
+    return f'{answer.text[:-1]},"_meta":{{{member}}}}}' if last is not None and "_meta" not in answer else None
+
+
+class TakesLong(Exception):
+    """An answer is large. To be checked beside the event loop."""
+
+
+def checked(request: bytes, answer: Mapping[str, Any], *, quickly: bool = False) -> SignedAnswer | None:
+    """The signed content of an answer; `None` if it has no signature. `request` is what it has to be `signed_for`.
 
     Whether the key is the known one is for the caller to check. Raises `DeviceMismatch` if the signature is malformed
-    or does not fit.
+    or does not fit, and, if this is to be done `quickly`, `TakesLong` for an answer that is not small.
     """
     meta = answer.get("_meta")
-    signature = meta.get(SIGNATURE) if isinstance(meta, Mapping) else None
+    signature = meta.get(SIGNATURE) if isinstance(meta, dict) else None
     if signature is None:
         return None
-    if not isinstance(signature, Mapping):
+    if not isinstance(signature, dict):
         raise DeviceMismatch("a signature is malformed")
     key, sig = decoded(signature.get("key"), "the key of a signature", 32), decoded(signature.get("sig"), "sig", 64)
-    bare, form = _signed_content(answer, signature.get("text"))
-    if not verify(key, sig, _message(address, event, params, hashlib.sha256(form).digest())):
+    text = signature.get("text")
+    bare, form = _signed_content(answer, quickly) if text is None else _signed_text(text, quickly)
+    if not verify(key, sig, _message(request, form)):
         raise DeviceMismatch(
             "an answer does not fit its signature: it was changed on the way, or is the answer to another request"
         )
     return SignedAnswer(key, bare)
 
 
-def _signed_content(answer: Mapping[str, Any], text: object) -> tuple[dict[str, Any], bytes]:
-    if text is None:
-        bare = _bare(answer)
+def _signed_content(answer: Mapping[str, Any], quickly: bool) -> tuple[dict[str, Any], bytes]:
+    bare = _bare(answer)
+    form = _quick_form(bare, LARGE)
+    if form is None:
+        if quickly and not is_small(answer):
+            raise TakesLong
         form = canonical(bare)
-        if form is None:
-            raise DeviceMismatch("an answer was signed in a form that cannot express it")
-        return bare, form
+    if form is None:
+        raise DeviceMismatch("an answer was signed in a form that cannot express it")
+    return bare, form
+
+
+def _signed_text(text: object, quickly: bool) -> tuple[dict[str, Any], bytes]:
     if not isinstance(text, str):
         raise DeviceMismatch("the text of a signature is malformed")
+    if quickly and len(text) > LARGE:
+        raise TakesLong
     try:
         content, form = json.loads(text), text.encode()
     except (ValueError, RecursionError):
@@ -134,50 +175,64 @@ def _signed_content(answer: Mapping[str, Any], text: object) -> tuple[dict[str, 
 
 def _bare(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Without the signature. An empty `_meta` counts as none, so that adding and removing one changes nothing."""
-    bare = dict(answer)
-    meta = bare.get("_meta")
-    if isinstance(meta, Mapping):
-        bare["_meta"] = {key: value for key, value in meta.items() if key != SIGNATURE}
-    if not bare.get("_meta"):
-        bare.pop("_meta", None)
+    bare = {**answer}
+    if "_meta" not in bare:
+        return bare
+    meta = bare["_meta"]
+    if isinstance(meta, dict):
+        bare["_meta"] = meta = {key: value for key, value in meta.items() if key != SIGNATURE}
+    if not meta:
+        del bare["_meta"]
     return bare
 
 
-def _message(address: CallAddress, event: str, params: bytes, answer: bytes) -> bytes:
-    return call_transcript("result", address, event, params, answer)
+def _message(request: bytes, form: bytes) -> bytes:
+    return request + _LENGTH_OF_DIGEST + sha256(form)
 
 
 def canonical(value: object) -> bytes | None:
     """The RFC 8785 form; `None` where there is none."""
-    if _is_plain(value):
-        with suppress(TypeError):  # too large an integer, or a lone surrogate
-            return orjson.dumps(value, option=_SORTED)
+    form = _quick_form(value, sys.maxsize)
+    if form is not None:
+        return form
     try:
         return rfc8785.dumps(value)  # type: ignore[arg-type]  # it refuses what it does not know
     except (rfc8785.CanonicalizationError, UnicodeEncodeError):
         return None
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether orjson, which is many times faster, writes the RFC 8785 form of this value, or refuses it.
+def _quick_form(value: object, room: int) -> bytes | None:
+    """The RFC 8785 form, if orjson writes it, which is many times faster, and it has at most about `room` characters.
 
-    It writes floats otherwise, and sorts keys by code points instead of UTF-16. Both orders are the same below U+D800.
+    orjson writes floats otherwise, and sorts keys by code points instead of UTF-16; below U+D800 both orders are the
+    same. It refuses integers that are too large, and lone surrogates.
     """
+    try:
+        return orjson.dumps(value, option=_SORTED) if _is_plain(value, room) else None
+    except TypeError:
+        return None
+
+
+def _is_plain(value: Any, room: int) -> bool:
+    """Whether there are no floats, and no keys from U+D800. Raises `TypeError` for keys that are not strings."""
     rest = [value]
     while rest:
         value = rest.pop()
         kind = type(value)
-        if kind is dict:
-            try:
-                keys = "".join(value)
-            except TypeError:
-                return False
+        if kind is str:
+            room -= len(value)
+        elif kind is dict:
+            keys = "".join(value)
             if not keys.isascii() and max(keys) >= _FIRST_SURROGATE:
                 return False
+            room -= 8 * len(value) + len(keys)
             rest += value.values()
         elif kind is list:
+            room -= 8 * len(value)
             rest += value
         elif kind not in _SCALARS:
+            return False
+        if room < 0:
             return False
     return True
 

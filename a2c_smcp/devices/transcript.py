@@ -7,6 +7,7 @@ UTF-8; keys, nonces and digests are raw bytes. In JSON, raw bytes are base64 wit
 from __future__ import annotations
 
 import binascii
+import hashlib
 import re
 import struct
 from collections.abc import Iterable
@@ -15,9 +16,10 @@ from typing import NamedTuple
 
 from a2c_smcp.errors import DeviceMismatch
 
-__all__ = ["CallAddress", "call_transcript", "decoded", "encoded", "is_fingerprint", "transcript"]
+__all__ = ["CallAddress", "call_transcript", "decoded", "encoded", "is_fingerprint", "sha256", "transcript"]
 
 _LENGTH = struct.Struct(">I").pack
+_SHA256 = hashlib.sha256()
 _CALLS = 256  # in flight, whose addresses are kept ready
 _FINGERPRINT = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -57,6 +59,13 @@ def _fields(fields: Iterable[bytes | str]) -> bytes:
         raw = field.encode("utf-8", "surrogatepass") if isinstance(field, str) else field
         parts += (_LENGTH(len(raw)), raw)
     return b"".join(parts)
+
+
+def sha256(raw: bytes) -> bytes:
+    """The digest. To copy a hash is quicker than to make one, for which OpenSSL looks up the algorithm."""
+    new = _SHA256.copy()
+    new.update(raw)
+    return new.digest()
 
 
 def is_fingerprint(text: object) -> bool:

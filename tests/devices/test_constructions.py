@@ -1,6 +1,7 @@
 """What is signed or sealed holds for one request only, and nothing of it can be changed."""
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -8,12 +9,14 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from a2c_smcp.computer.sealed.replies import ReplySeal
 from a2c_smcp.devices.identity import Identity, Voucher, verify, vouched
 from a2c_smcp.devices.sealing import SealingKey, new_reply, open_reply, open_request, seal_reply, seal_request
-from a2c_smcp.devices.signing import canonical, checked, digest, parameters, signed
+from a2c_smcp.devices.signing import LARGE, TakesLong, canonical, checked, digest, parameters, signed, signed_for
 from a2c_smcp.devices.statement import read_statement, state, vouchers_from_wire
 from a2c_smcp.devices.transcript import CallAddress, decoded
 from a2c_smcp.errors import DeviceMismatch
+from a2c_smcp.protocol.codec import Written, dumps
 
 COMPUTER, AGENT, OTHER = Identity.generate(), Identity.generate(), Identity.generate()
 KEY = SealingKey.generate()
@@ -21,7 +24,7 @@ ADDRESS = CallAddress("desk", "planner", "laptop", "r-1")
 ELSEWHERE = [ADDRESS._replace(**{field: "other"}) for field in ADDRESS._fields]
 EVENT = "client:tool_call"
 PARAMS = {"tool_name": "add", "params": {"a": 1}}
-DIGEST = digest(PARAMS)
+REQUEST = signed_for(ADDRESS, EVENT, digest(PARAMS))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -35,8 +38,31 @@ pytestmark = pytest.mark.covers("device-constructions")
 @given(st.dictionaries(st.text().filter(lambda key: key != "_meta"), JSON), st.dictionaries(st.text(), JSON))
 def test_any_answer_comes_out_of_its_signature_as_it_went_in(answer: dict[str, Any], meta: dict[str, Any]) -> None:
     answer = {**answer, "_meta": meta} if meta else answer
-    found = checked(ADDRESS, EVENT, DIGEST, signed(COMPUTER, ADDRESS, EVENT, DIGEST, answer))
+    found = checked(REQUEST, signed(COMPUTER, REQUEST, answer))
     assert found == (COMPUTER.public, answer)
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.text().filter(lambda key: key != "_meta"), JSON),
+    st.none() | st.dictionaries(st.text() | st.just("a2c_sig"), JSON),
+    st.booleans(),
+)
+def test_an_answer_with_its_text_is_signed_in_its_text_too(
+    answer: dict[str, Any], meta: dict[str, Any] | None, is_last: bool
+) -> None:
+    beside = {} if meta is None else {"_meta": meta}
+    answer = {**answer, **beside} if is_last else {**beside, **answer}
+    found = signed(COMPUTER, REQUEST, Written(answer, dumps(answer)))
+    assert list(found.items()) == list(signed(COMPUTER, REQUEST, answer).items())
+    if isinstance(found, Written):
+        assert found.text == dumps(dict(found))
+
+
+@pytest.mark.parametrize("meta", [{}, {"_meta": {"server": "files"}}])
+def test_the_text_of_a_result_is_not_written_again(meta: dict[str, Any]) -> None:
+    answer = {"content": [{"type": "text", "text": "é"}], **meta}
+    assert isinstance(signed(COMPUTER, REQUEST, Written(answer, dumps(answer))), Written)
 
 
 # What people have in JSON, and all that the two writers of RFC 8785 might disagree on.
@@ -73,16 +99,25 @@ def reference_form(value: Any) -> bytes | None:
 
 def test_lone_surrogates_and_large_integers_are_signed_as_text() -> None:
     answer = {"structuredContent": {"n": 2**64, "s": "\udc00"}}
-    signature = signed(COMPUTER, ADDRESS, EVENT, DIGEST, answer)
+    signature = signed(COMPUTER, REQUEST, answer)
     assert "text" in signature["_meta"]["a2c_sig"]
     beside = {**signature, "structuredContent": {"n": 1}}
-    assert checked(ADDRESS, EVENT, DIGEST, beside) == (COMPUTER.public, answer)
+    assert checked(REQUEST, beside) == (COMPUTER.public, answer)
+
+
+@pytest.mark.parametrize("content", ["x" * LARGE, ["x"] * LARGE, [0.5] * LARGE, {"n": 2**64, "s": "x" * LARGE}])
+def test_large_answers_are_not_checked_quickly(content: object) -> None:
+    small, large = (signed(COMPUTER, REQUEST, {"structuredContent": each}) for each in ([0.5, 2**64, "x"], content))
+    assert checked(REQUEST, small, quickly=True) == checked(REQUEST, small)
+    with pytest.raises(TakesLong):
+        checked(REQUEST, large, quickly=True)
+    assert checked(REQUEST, large) == (COMPUTER.public, {"structuredContent": content})
 
 
 @pytest.mark.parametrize("address", ELSEWHERE)
 def test_a_signature_is_for_one_office_agent_computer_and_request(address: CallAddress) -> None:
     with pytest.raises(DeviceMismatch):
-        checked(address, EVENT, DIGEST, signed(COMPUTER, ADDRESS, EVENT, DIGEST, {"content": []}))
+        checked(signed_for(address, EVENT, digest(PARAMS)), signed(COMPUTER, REQUEST, {"content": []}))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +126,7 @@ def test_a_signature_is_for_one_office_agent_computer_and_request(address: CallA
 )
 def test_a_signature_is_for_one_event_tool_and_parameters(event: str, params: dict[str, Any]) -> None:
     with pytest.raises(DeviceMismatch):
-        checked(ADDRESS, event, digest(params), signed(COMPUTER, ADDRESS, EVENT, DIGEST, {"content": []}))
+        checked(signed_for(ADDRESS, event, digest(params)), signed(COMPUTER, REQUEST, {"content": []}))
 
 
 @pytest.mark.parametrize(
@@ -100,20 +135,20 @@ def test_a_signature_is_for_one_event_tool_and_parameters(event: str, params: di
 )
 def test_malformed_signatures_are_refused(sig: object) -> None:
     with pytest.raises(DeviceMismatch):
-        checked(ADDRESS, EVENT, DIGEST, {"content": [], "_meta": {"a2c_sig": sig}})
+        checked(REQUEST, {"content": [], "_meta": {"a2c_sig": sig}})
 
 
 @pytest.mark.parametrize("text", [1, "", "[]", "{", '{"content": [1]}'])
 def test_a_text_that_was_put_in_is_refused(text: object) -> None:
-    answer = signed(COMPUTER, ADDRESS, EVENT, DIGEST, {"content": []})
+    answer = signed(COMPUTER, REQUEST, {"content": []})
     answer["_meta"]["a2c_sig"]["text"] = text
     with pytest.raises(DeviceMismatch):
-        checked(ADDRESS, EVENT, DIGEST, answer)
+        checked(REQUEST, answer)
 
 
 def test_an_unsigned_answer_has_no_signer() -> None:
-    assert checked(ADDRESS, EVENT, DIGEST, {"content": []}) is None
-    assert checked(ADDRESS, EVENT, DIGEST, {"content": [], "_meta": "odd"}) is None
+    assert checked(REQUEST, {"content": []}) is None
+    assert checked(REQUEST, {"content": [], "_meta": "odd"}) is None
 
 
 def test_parameters_are_those_that_survive_a_published_server() -> None:
@@ -172,6 +207,18 @@ def test_a_reply_is_for_one_request(address: CallAddress) -> None:
     reply = new_reply()
     with pytest.raises(DeviceMismatch):
         open_reply(reply, address, "answer", 0, seal_reply(reply, ADDRESS, "answer", 0, b"x"))
+
+
+def test_every_answer_has_a_key_of_its_own_also_one_that_was_prepared() -> None:
+    reply, address = new_reply(), ADDRESS._replace(req_id='"r"\\')
+    seal = ReplySeal(reply, address)
+    seal.prepare()
+    seal.prepare()
+    answers = [seal.answer(b"x") for _ in range(3)]
+    assert len({base64.b64decode(answer["sealed"])[:32] for answer in answers}) == len(answers)
+    for answer in answers:
+        assert json.loads(answer.text) == answer
+        assert open_reply(reply, address, "answer", 0, answer["sealed"]) == b"x"
 
 
 def test_a_notice_is_no_answer_and_has_its_place() -> None:

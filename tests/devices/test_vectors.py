@@ -10,7 +10,7 @@ import pytest
 from a2c_smcp.devices.identity import Identity, Voucher, fingerprint, vouched
 from a2c_smcp.devices.proof import check_proof, make_proof
 from a2c_smcp.devices.sealing import SealingKey, open_reply, open_request, seal_reply, seal_request
-from a2c_smcp.devices.signing import checked, digest, signed
+from a2c_smcp.devices.signing import checked, digest, signed, signed_for
 from a2c_smcp.devices.statement import read_statement, state
 from a2c_smcp.devices.transcript import CallAddress, decoded, transcript
 from a2c_smcp.errors import DeviceMismatch
@@ -83,8 +83,8 @@ def test_the_statement_of_a_device() -> None:
 def test_signed_results(vector: dict) -> None:
     event, params, answer = vector["event"], vector["parameters"], vector["answer"]
     assert digest(params).hex() == vector["parameters_sha256"]
-    assert signed(COMPUTER, ADDRESS, event, digest(params), answer) == vector["signed"]
-    assert checked(ADDRESS, event, digest(params), vector["signed"]) == (COMPUTER.public, answer)
+    assert signed(COMPUTER, signed_for(ADDRESS, event, digest(params)), answer) == vector["signed"]
+    assert checked(signed_for(ADDRESS, event, digest(params)), vector["signed"]) == (COMPUTER.public, answer)
 
 
 def test_a_sealed_request_opens_and_another_is_sealed_differently() -> None:

@@ -57,7 +57,11 @@ class AgentDevice:
 
     def seals_to(self, seat: Seat) -> bool:
         """Whether everything from this computer has to be sealed."""
-        return self.e2e == "require" or self._statements.get(seat) is not None
+        return self.e2e == "require" or self.keys(seat) is not None
+
+    def keys(self, seat: Seat) -> DeviceStatement | None:
+        """The keys to seal to, if this computer was asked for them and has some."""
+        return self._statements.get(seat)
 
     async def of(self, seat: Seat, ask: Ask) -> DeviceStatement | None:
         """The keys to seal to. `None` if requests to this computer go in plain.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +31,7 @@ from a2c_smcp.agent.sealed.device import AgentDevice, load_device
 from a2c_smcp.agent.types import DeviceOptions, Seat
 from a2c_smcp.device_events import SEALED_EVENT
 from a2c_smcp.devices import signing
+from a2c_smcp.devices.identity import Voucher
 from a2c_smcp.devices.sealing import ANSWER, new_reply, open_reply, seal_request
 from a2c_smcp.devices.statement import DeviceStatement, vouchers_to_wire
 from a2c_smcp.devices.transcript import CallAddress, encoded
@@ -68,6 +69,18 @@ class _Reply:
     until: float = math.inf
     seq: int = 0
 
+    def opened_answer(self, answer: Any) -> Any:
+        """What was sealed, or an error that the Server has made. Raises `DeviceMismatch` or `NotCarried`."""
+        if isinstance(answer, dict) and "sealed" in answer:
+            try:
+                return codec.loads_exactly(open_reply(self.secret, self.address, ANSWER, 0, answer["sealed"]))
+            except DeviceMismatch as error:
+                error.outcome = "unknown"
+                raise
+        if answer is None:
+            raise NotCarried(SEALED_EVENT)
+        return servers_word(answer)
+
 
 class DeviceRequests:
     """Stands between an agent's requests and its connection. `seat_of` finds the office of a computer, or raises."""
@@ -89,19 +102,23 @@ class DeviceRequests:
         resend: Resend = Resend.ALWAYS,
     ) -> Any:
         """As `AgentConnection.ask`. Raises also `DeviceMismatch` and `SealingRequired`."""
-        deadline = asyncio.get_running_loop().time() + seconds
+        loop, device = asyncio.get_running_loop(), self.device
+        deadline = loop.time() + seconds
         seat = self._seat_of(request["computer"], request.get("office_id"))
-        statement = await self._statement(seat, seconds) if self.device.e2e != "off" else None
-        checking = _Checking(self.device, self._name, seat, event, request) if self.device.verifies else None
+        statement = None
+        if device.e2e != "off":
+            statement = device.keys(seat) or await self._statement(seat, seconds)
+        address = CallAddress(seat.office, self._name, seat.computer, request["req_id"])
+        checking = _Checking(device, seat, address, event, request) if device.verifies else None
         if checking:
-            asyncio.get_running_loop().call_soon(checking.prepare)  # while the computer works
+            loop.call_soon(checking.prepare)  # while the computer works
+            then = _joined(checking.check, then)
         if statement is None:
-            read = _joined(checking.check if checking else None, then)
-            answer = await self._send(event, {**request, "office_id": seat.office}, seconds, then=read, resend=resend)
+            answer = await self._send(event, {**request, "office_id": seat.office}, seconds, then=then, resend=resend)
         else:
             sealing = _Sealing(seat, event, request, statement, new_reply(), deadline, resend)
-            answer = await self._sealed(sealing, _joined(checking.check if checking else None, then))
-        return await checking.finish(answer) if checking else answer
+            answer = await self._sealed(sealing, address, then)
+        return await checking.finish(answer) if checking and checking.is_open else answer
 
     async def _statement(self, seat: Seat, seconds: float) -> DeviceStatement | None:
         async def ask(event: str, seat: Seat, data: Mapping[str, Any]) -> Any:
@@ -110,29 +127,27 @@ class DeviceRequests:
 
         return await self.device.of(seat, ask)
 
-    async def _sealed(self, sealing: _Sealing, then: Callable[[Any], Any] | None) -> Any:
-        address = CallAddress(sealing.seat.office, self._name, sealing.seat.computer, sealing.request["req_id"])
-        reply = self._replies[address.req_id] = _Reply(sealing.secret, address)
-        body = sealing.body(vouchers_to_wire(self.device.was))
+    async def _sealed(self, sealing: _Sealing, address: CallAddress, then: Callable[[Any], Any] | None) -> Any:
+        timeout, reply = sealing.timeout, _Reply(sealing.secret, address)
+        body, read = sealing.body(timeout, self.device.was), _joined(reply.opened_answer, then)
+        self._replies[address.req_id] = reply
         clock, renewals = asyncio.get_running_loop().time, 0
         try:
             while True:
                 statement = sealing.statement
-                sealed = await _off_loop_if_large(
-                    len(body), seal_request, self.device.identity, address, statement.kem, statement.identity, body
-                )
-                outer = {**sealing.outer(address), "kid": statement.kid, "sealed": sealed}
-                left = sealing.deadline - clock()
+                work = self.device.identity, address, statement.kem, statement.identity, body
+                is_small = len(body) <= signing.LARGE
+                sealed = seal_request(*work) if is_small else await asyncio.to_thread(seal_request, *work)
+                outer = {**sealing.outer(timeout, address), "kid": statement.kid, "sealed": sealed}
                 try:
-                    read = _joined(lambda answer: self._opened_answer(reply, answer), then)
-                    answer = await self._send(SEALED_EVENT, outer, left, then=read, resend=sealing.resend)
+                    return await self._send(
+                        SEALED_EVENT, outer, sealing.deadline - clock(), then=read, resend=sealing.resend
+                    )
                 except SealedToUnknownKey as error:
                     if renewals == _MOST_RENEWALS:
                         raise
                     renewals += 1
                     sealing.statement, reply.seq = self.device.renewed(sealing.seat, error, sealed), 0
-                else:
-                    return answer
         finally:
             self._let_go(sealing.event, reply)
 
@@ -144,18 +159,6 @@ class DeviceRequests:
             self._replies.pop(reply.address.req_id, None)
         for req_id in [req_id for req_id, each in self._replies.items() if each.until < now]:
             del self._replies[req_id]
-
-    @staticmethod
-    def _opened_answer(reply: _Reply, answer: Any) -> Any:
-        if isinstance(answer, Mapping) and "sealed" in answer:
-            try:
-                return codec.loads_exactly(open_reply(reply.secret, reply.address, ANSWER, 0, answer["sealed"]))
-            except DeviceMismatch as error:
-                error.outcome = "unknown"
-                raise
-        if answer is None:
-            raise NotCarried(SEALED_EVENT)
-        return servers_word(answer)
 
     # What computers tell
 
@@ -200,7 +203,7 @@ class _Sealing:
     resend: Resend
 
     @property
-    def _timeout(self) -> int:
+    def timeout(self) -> int:
         """Whole seconds. A request without a timeout has the rest of its time, less what others wait longer."""
         told = self.request.get("timeout")
         if type(told) is int:
@@ -208,57 +211,73 @@ class _Sealing:
         left = self.deadline - asyncio.get_running_loop().time()
         return max(1, math.floor(left - _FURTHER - AGENT_MARGIN / 2))
 
-    def body(self, was: list[dict[str, str]]) -> bytes:
+    def body(self, timeout: int, was: Sequence[Voucher]) -> bytes:
         data = {field: value for field, value in self.request.items() if field not in _OUTSIDE}
-        content = {"event": self.event, "data": data, "timeout": self._timeout, "reply": encoded(self.secret)}
-        return codec.dumps({**content, "was": was} if was else content).encode(errors="surrogatepass")
+        content = {"event": self.event, "data": data, "timeout": timeout, "reply": encoded(self.secret)}
+        if was:
+            content["was"] = vouchers_to_wire(was)
+        return codec.dumps(content).encode(errors="surrogatepass")
 
-    def outer(self, address: CallAddress) -> dict[str, Any]:
-        extend = {"extend": True} if self.request.get("extend") is True else {}
-        about = {"agent": address.agent, "computer": address.computer, "office_id": address.office}
-        trace = self.request.get("_meta", {}).get("traceparent")  # of the sealed `_meta` the Server sees this only
-        traced = {"_meta": {"traceparent": trace}} if trace else {}
-        return {**about, "req_id": address.req_id, "timeout": self._timeout, **extend, **traced}
+    def outer(self, timeout: int, address: CallAddress) -> dict[str, Any]:
+        office, agent, computer, req_id = address
+        outer = {"agent": agent, "computer": computer, "office_id": office, "req_id": req_id, "timeout": timeout}
+        if self.request.get("extend") is True:
+            outer["extend"] = True
+        if trace := self.request.get("_meta", {}).get("traceparent"):  # the Server sees this only of the sealed `_meta`
+            outer["_meta"] = {"traceparent": trace}
+        return outer
 
 
 _OUTSIDE = frozenset(("agent", "computer", "office_id", "req_id"))
 
 
 class _Checking:
-    """Checks the signature of the answer to one request. A large answer is checked beside the event loop."""
+    """Checks the signature of the answer to one request. A large answer is checked beside the event loop.
 
-    def __init__(self, device: AgentDevice, agent: str, seat: Seat, event: str, request: Mapping[str, Any]) -> None:
+    `is_open`: whether that is left to `finish`.
+    """
+
+    __slots__ = ("_address", "_device", "_event", "_request", "_seat", "_signed_for", "is_open")
+
+    def __init__(
+        self, device: AgentDevice, seat: Seat, address: CallAddress, event: str, request: Mapping[str, Any]
+    ) -> None:
         self._device = device
         self._seat = seat
         self._event = event
-        self._address = CallAddress(seat.office, agent, seat.computer, request["req_id"])
+        self._address = address
         self._request = request
-        self._params: bytes | None = None
-        self._is_open = True
+        self._signed_for: bytes | None = None
+        self.is_open = True
 
     def prepare(self) -> None:
         """Digest the parameters, which the answer is signed for. Those that are not JSON were not sent either."""
         with suppress(TypeError, ValueError, RecursionError):
-            self._params = self._digest()
+            self._signed_for = self._digest()
 
     def _digest(self) -> bytes:
-        return self._params or signing.digest(signing.parameters(self._event, self._request))
+        params = signing.digest(signing.parameters(self._event, self._request))
+        return signing.signed_for(self._address, self._event, params)
 
     def check(self, answer: Any) -> Any:
         """The signed content of the answer, or a large answer as it came. Raises `DeviceMismatch`."""
-        if isinstance(answer, dict) and SMCPError.from_wire(answer) is None and not signing.is_small(answer):
-            return answer
-        self._is_open = False
-        return self._content(answer)
+        try:
+            content = self._content(answer, quickly=True)
+        except signing.TakesLong:
+            if SMCPError.from_wire(answer) is None:
+                return answer
+            content = self._content(answer)
+        self.is_open = False
+        return content
 
     async def finish(self, answer: Any) -> Any:
-        return await asyncio.to_thread(self._content, answer) if self._is_open else answer
+        return await asyncio.to_thread(self._content, answer)
 
-    def _content(self, answer: Any) -> Any:
+    def _content(self, answer: Any, *, quickly: bool = False) -> Any:
         if not isinstance(answer, dict):
             raise self._mismatch("an answer is not signed")
         try:
-            found = signing.checked(self._address, self._event, self._digest(), answer)
+            found = signing.checked(self._signed_for or self._digest(), answer, quickly=quickly)
             if found is None:
                 return servers_word(answer)
             self._device.check_signer(self._seat, found.key)
@@ -289,7 +308,3 @@ def _joined(first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | N
     if first is None or second is None:
         return first or second
     return lambda answer: second(first(answer))
-
-
-async def _off_loop_if_large(size: int, work: Callable[..., Any], *arguments: Any) -> Any:
-    return work(*arguments) if size <= signing.LARGE else await asyncio.to_thread(work, *arguments)

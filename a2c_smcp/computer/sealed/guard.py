@@ -6,7 +6,8 @@ connection that it came by, and is run once (`remembered.py`).
 
 Answers come by callback, as those to plain tool calls do: each task between the arrival of a call and its tool would
 cost the call more than most of the cryptography. Only what takes long has a task: requests beside tool calls, and the
-signing and opening of large ones in a thread. These tasks belong to the guard.
+signing and opening of large ones in a thread. These tasks belong to the guard. What the answer needs beside its content
+is prepared while the tool runs (`_Preparation`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -47,6 +48,7 @@ Then: TypeAlias = Callable[[Any], None]
 
 _SEALED, _GET_DEVICE = lookup(SEALED_EVENT), lookup(GET_DEVICE_EVENT)
 _NOT_SEALED = frozenset((SEALED_EVENT, GET_DEVICE_EVENT))
+_ADDRESSED = ("agent", "computer", "office_id", "req_id")
 _HEAD_ROOM = 1024  # bytes of a message beside what is sealed or signed
 _REPLY = 32
 
@@ -95,7 +97,9 @@ class GuardedAnswers:
 
     def caller(self, caller: Caller, data: Mapping[str, Any]) -> Caller:
         """The caller, with its device if the request was sealed."""
-        return replace(caller, device=data.device, seal=data.seal) if isinstance(data, OpenedData) else caller
+        if not isinstance(data, OpenedData):
+            return caller
+        return Caller(caller.office, caller.agent, caller.client, data.device, data.seal)
 
     def forget(self) -> None:
         """Drop the answers that are kept. What was answered stays known."""
@@ -112,7 +116,8 @@ class GuardedAnswers:
             elif name == SEALED_EVENT and self._device.e2e != "off":
                 self._begin_sealed(codec.decode(_SEALED, data), then)
             else:
-                self._device.admit_plain(self._agent(_agent_in(data)))
+                if self._device.e2e != "off":
+                    self._device.admit_plain(self._agent(_agent_in(data)))
                 self._run(name, data, then)
         except Exception as error:
             then(self._refused(name, data, error))
@@ -192,29 +197,73 @@ class GuardedAnswers:
 
     def _run(self, event: str, data: dict[str, Any], then: Then, give_up: Callable[[], None] | None = None) -> None:
         """Call `then` with the answer to a request, signed. `give_up` is called if there will be none."""
-        answer, signed = self._answer(event, data), partial(self._sign, event, data, then)
+        preparation = _Preparation(event, data, self._signing_address(data))
+        answer, signed = self._answer(event, data), partial(self._sign, preparation, then)
         if isinstance(answer, Later):
             answer.begin(signed)
+            preparation.prepare_soon()
         else:
             self._tasks.spawn(_awaited(answer, signed, give_up))
 
-    def _sign(self, event: str, request: Mapping[str, Any], then: Then, answer: Any) -> None:
-        if not self._device.signs or not isinstance(answer, dict) or not isinstance(request.get("req_id"), str):
+    def _signing_address(self, data: Mapping[str, Any]) -> CallAddress | None:
+        """Where the signed answer to a request belongs; `None` if it is not signed."""
+        if not self._device.signs or not isinstance(data.get("req_id"), str):
+            return None
+        return CallAddress(self._office, _agent_in(data), self._name, data["req_id"])
+
+    def _sign(self, preparation: _Preparation, then: Then, answer: Any) -> None:
+        preparation.is_over = True
+        if preparation.address is None or not isinstance(answer, dict):
             then(answer)
         elif signing.is_small(answer):
-            then(self._signed(event, request, answer))
+            then(self._signed(preparation, preparation.address, answer))
         else:
-            self._tasks.spawn(_awaited(asyncio.to_thread(self._signed, event, request, answer), then))
+            self._tasks.spawn(_awaited(asyncio.to_thread(self._signed, preparation, preparation.address, answer), then))
 
-    def _signed(self, event: str, request: Mapping[str, Any], answer: dict[str, Any]) -> Any:
+    def _signed(self, preparation: _Preparation, address: CallAddress, answer: dict[str, Any]) -> Any:
         """The signed answer. What cannot be signed becomes an error."""
         try:
-            address = CallAddress(self._office, _agent_in(request), self._name, request["req_id"])
-            name = _row_name(event)
-            params = signing.digest(signing.parameters(name, request))
-            return signing.signed(self._device.identity, address, name, params, answer)
+            return signing.signed(self._device.identity, preparation.signed_for(address), answer)
         except Exception as error:
-            return self._failed(event, error)
+            return self._failed(preparation.event, error)
+
+
+class _Preparation:
+    """A request that runs. What its answer needs beside the content is prepared meanwhile.
+
+    `address` is where the answer belongs, if it is signed.
+    """
+
+    __slots__ = ("_data", "_signed_for", "address", "event", "is_over")
+
+    def __init__(self, event: str, data: dict[str, Any], address: CallAddress | None) -> None:
+        self.event = event
+        self.address = address
+        self.is_over = False
+        self._data = data
+        self._signed_for: bytes | None = None
+
+    def prepare_soon(self) -> None:
+        """Prepare in the next turn of the event loop, after the task of the call, which sends it to its MCP server."""
+        if not self.is_over and (self.address or isinstance(self._data, OpenedData)):
+            asyncio.get_running_loop().call_soon(self._prepare)
+
+    def _prepare(self) -> None:
+        if self.is_over:
+            return
+        if isinstance(self._data, OpenedData):
+            self._data.seal.prepare()
+        if self.address:
+            with suppress(TypeError, ValueError, RecursionError):  # raised again when the answer is signed
+                self.signed_for(self.address)
+
+    def signed_for(self, address: CallAddress) -> bytes:
+        """What the answer is signed for."""
+        if self._signed_for is None:
+            name = _row_name(self.event)
+            params = signing.digest(signing.parameters(name, self._data))
+            self._signed_for = signing.signed_for(address, name, params)
+        return self._signed_for
 
 
 class _Sealed(NamedTuple):
@@ -237,12 +286,13 @@ async def _awaited(answer: Awaitable[Any], then: Then, give_up: Callable[[], Non
 
 def _inner(content: _Content, outer: Mapping[str, Any], device: str, seal: ReplySeal) -> OpenedData:
     """The request as if it had come in plain. Who asks whom is what the seal belongs to."""
-    addressed = {field: outer[field] for field in ("agent", "computer", "office_id", "req_id")}
-    for field, value in addressed.items():
-        if content.data.get(field, value) != value:
+    inner = OpenedData(content.data, device, seal)
+    for field in _ADDRESSED:
+        if inner.setdefault(field, outer[field]) != outer[field]:
             raise BadRequest(f"{field}: differs inside and outside of the seal", field=field)
-    limited = {"timeout": min(outer["timeout"], content.timeout)} if "timeout" in content.data else {}
-    return OpenedData({**content.data, **addressed, **limited}, device, seal)
+    if "timeout" in inner:
+        inner["timeout"] = min(outer["timeout"], content.timeout)
+    return inner
 
 
 def _row(name: str) -> Any:

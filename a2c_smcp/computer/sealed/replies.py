@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from a2c_smcp.devices.sealing import ANSWER, seal_reply
+from a2c_smcp.devices.sealing import ANSWER, ReplyKey, reply_key, seal_reply
 from a2c_smcp.devices.transcript import CallAddress
 from a2c_smcp.protocol.codec import Written, dumps
 
@@ -15,17 +15,29 @@ __all__ = ["OpenedData", "ReplySeal", "written"]
 class ReplySeal:
     """Seals for the agent that sent one request. Notices are numbered, so that an agent notices an old one."""
 
-    __slots__ = ("_address", "_reply", "_seq")
+    __slots__ = ("_address", "_prepared", "_reply", "_seq")
 
     def __init__(self, reply: bytes, address: CallAddress) -> None:
         self._reply = reply
         self._address = address
         self._seq = 0
+        self._prepared: tuple[ReplyKey, str] | None = None
 
-    def answer(self, text: bytes) -> dict[str, Any]:
-        """The answer, which was `written`, as it is sent."""
-        sealed = seal_reply(self._reply, self._address, ANSWER, 0, text)
-        return {"req_id": self._address.req_id, "sealed": sealed}
+    def prepare(self) -> None:
+        """Do now what an answer needs beside its text."""
+        if self._prepared is None:
+            self._prepared = self._new_answer()
+
+    def answer(self, text: bytes) -> Written:
+        """The answer, which was `written`, as it is sent. Each has a key of its own."""
+        (key, beginning), self._prepared = self._prepared or self._new_answer(), None
+        sealed = key.seal(text)
+        return Written({"req_id": self._address.req_id, "sealed": sealed}, f'{beginning}"{sealed}"}}')
+
+    def _new_answer(self) -> tuple[ReplyKey, str]:
+        """A key that was not used yet, and how the answer begins."""
+        key = reply_key(self._reply, self._address, ANSWER, 0)
+        return key, f'{{"req_id":{dumps(self._address.req_id)},"sealed":'
 
     def notice(self, name: str, data: Mapping[str, Any]) -> dict[str, Any]:
         """The payload of a notice, apart from who is told by whom."""
