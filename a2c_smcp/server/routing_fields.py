@@ -26,6 +26,7 @@ __all__ = [
     "read_request",
     "read_result",
     "read_tool",
+    "result_in",
 ]
 
 _OBJECT, _ARRAY, _STRING = b'{["'
@@ -85,11 +86,11 @@ class _Params(TypedDict, total=False):
 _NO_JSON = msgspec.Raw(b"")
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, gc=False):
     traceparent: str | None = None
 
 
-class ToolFields(msgspec.Struct, eq=False):
+class ToolFields(msgspec.Struct, eq=False, gc=False):
     """What an audit reads of a tool call that was passed on. `params` is JSON, as it came; empty if there is none."""
 
     tool: str | None = msgspec.field(name="tool_name", default=None)
@@ -103,16 +104,16 @@ class ToolFields(msgspec.Struct, eq=False):
         return found if found and len(found) <= _MOST_TRACE and found.isascii() and found.isprintable() else None
 
 
-class _ErrorDetails(msgspec.Struct):
+class _ErrorDetails(msgspec.Struct, gc=False):
     outcome: str | None = None
 
 
-class _ErrorFields(msgspec.Struct):
+class _ErrorFields(msgspec.Struct, gc=False):
     code: int | None = None
     details: _ErrorDetails | None = None
 
 
-class ResultFields(msgspec.Struct, eq=False):
+class ResultFields(msgspec.Struct, eq=False, gc=False):
     """How a call was answered: an MCP result, an error of the protocol, or both (WIRE §3)."""
 
     is_error: bool = msgspec.field(name="isError", default=False)
@@ -127,7 +128,7 @@ class ResultFields(msgspec.Struct, eq=False):
         return self.error.details.outcome if self.error and self.error.details else None
 
 
-class _ResultAck(msgspec.Struct, array_like=True):
+class _ResultAck(msgspec.Struct, array_like=True, gc=False):
     result: ResultFields
 
 
@@ -205,12 +206,18 @@ def read_tool(body: Json) -> ToolFields:
         return ToolFields(name if isinstance(name, str) else None, msgspec.Raw(raw_params(body)))
 
 
-def read_result(ack: Json) -> ResultFields | None:
-    """How the ack of a call says that it ended. `None` if it is no result."""
+def result_in(ack: Json) -> ResultFields | None:
+    """How an ordinary ack of a call says that it ended, which also checks that it is JSON. `None` for any other."""
     try:
         return _result.decode(ack).result
     except _NOT_READ:
-        pass
+        return None
+
+
+def read_result(ack: Json) -> ResultFields | None:
+    """How the ack of a call says that it ended, even if it is unusual. `None` if it is no result."""
+    if read := result_in(ack):
+        return read
     try:
         return _result.decode(_without_halves(ack)).result
     except _NOT_READ:

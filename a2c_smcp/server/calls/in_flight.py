@@ -46,7 +46,7 @@ from a2c_smcp.server.calls.deadlines import Deadlines, StallDetector
 from a2c_smcp.server.calls.kept_answers import KeptAnswers
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.observation import CallBegun, CallEnded, Observation
+from a2c_smcp.server.observation import CallBegun, CallEnded, Observation, result_of
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
 from a2c_smcp.server.settings import Limits
 
@@ -253,7 +253,7 @@ class Calls:
         if call.outcome is not None:
             return
         call.outcome = outcome
-        if self._observation.is_watched:
+        if self._observation.follows_requests:
             self._report_end(call, outcome)
         self._count -= 1
         self._deadlines.discard(call, call.bucket)
@@ -275,9 +275,12 @@ class Calls:
 
     def _report_end(self, call: Call, outcome: Outcome) -> None:
         """Before the answer leaves, if the agent is a client of this node."""
-        if not (call.is_reported or self._is_elsewhere(call.caller_sid)):
-            ends = self._connections.get(call.caller_sid), self._connections.get(call.target_sid)
-            self._observation.report_often(CallEnded(call, outcome, *ends))
+        connection, computer = self._connections.get(call.caller_sid), self._connections.get(call.target_sid)
+        if call.is_reported or (connection is None and self._is_elsewhere(call.caller_sid)):
+            return
+        seconds = monotonic() - call.until + call.timeout
+        ended = CallEnded(call, outcome, connection, computer, result_of(call.event, outcome), seconds)
+        self._observation.report_request(ended)
 
     def _answer_waiters(self, waiters: Sequence[Waiter], event: EventSpec, outcome: Outcome) -> None:
         for waiter in waiters:

@@ -8,23 +8,27 @@ itself has ended it.
 
 from __future__ import annotations
 
-import asyncio
 import json
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from a2c_smcp.audit.file import AuditFile
-from a2c_smcp.server.observation.happened import CallBegun, CallEnded, EventRefused, Happened, Told, Updated
+from a2c_smcp.server.observation.happened import CallEnded, Happened
 from a2c_smcp.server.observation.reporting import describe
 from a2c_smcp.smcp import GET_CONFIG_EVENT
 
 __all__ = ["ServerAudit", "in_one_line"]
 
+logger = logging.getLogger(__name__)
 
-class _CallEntry(msgspec.Struct, omit_defaults=True):
+
+class _CallEntry(msgspec.Struct, omit_defaults=True, gc=False):
     """The line of a call. `tool` is always there."""
 
+    n: int
     time: str
     event: str
     office: str
@@ -48,54 +52,39 @@ class _CallEntry(msgspec.Struct, omit_defaults=True):
     trace: str | None = None
 
 
-_encode = msgspec.json.Encoder().encode
-
-
 class ServerAudit:
-    """An observer that writes an audit file.
-
-    If it `gathers`, the entries of one turn of the event loop are written together: the web server then has to call
-    `flush` before it writes to a socket. Otherwise each entry is written at once.
-    """
-
-    gathers = False
+    """A recorder that writes an audit file."""
 
     def __init__(self, file: AuditFile, *, with_arguments: bool = False) -> None:
         self.file = file
-        self.flush = file.flush
         self._with_arguments = with_arguments
-        self._is_scheduled = False
 
-    def __call__(self, happened: Happened) -> None:
-        if isinstance(happened, CallEnded):
-            if happened.call.event.is_call:
-                self.file.write_encoded(self._call(happened))
-            elif happened.call.event.name == GET_CONFIG_EVENT:
-                self.file.write({**_in_milliseconds(describe(happened)), "event": "config read"})
-            else:
-                return
-        elif isinstance(happened, EventRefused) and happened.event and happened.event.is_call:
-            self.file.write(_in_milliseconds(describe(happened)))
-        elif isinstance(happened, CallBegun | Updated | Told):
-            return
-        else:
-            self.file.write(describe(happened))
-        if not self.gathers:
-            self.file.flush()
-        elif not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
-
-    def _flush(self) -> None:
-        """At the end of a turn of the loop, if nothing was written to a socket before."""
-        self._is_scheduled = False
+    def __call__(self, happened: Sequence[Happened]) -> None:
+        """Writes entries, those of calls that stand together by one step."""
+        now, calls = self.file.now(), list[_CallEntry]()
+        for each in happened:
+            try:
+                if type(each) is CallEnded and each.call.event.is_call:
+                    calls.append(self._call(each, self.file.next_number + len(calls), now))
+                elif facts := _facts(each):
+                    self._write_calls(calls)
+                    self.file.write(facts)
+            except Exception:
+                logger.exception("something was not recorded")
+        self._write_calls(calls)
         self.file.flush()
 
-    def _call(self, ended: CallEnded) -> bytes:
+    def _write_calls(self, calls: list[_CallEntry]) -> None:
+        if calls:
+            self.file.write_numbered(calls)
+            calls.clear()
+
+    def _call(self, ended: CallEnded, number: int, now: str) -> _CallEntry:
         call, result, connection = ended.call, ended.result, ended.connection
-        caller, is_sealed = call.caller, call.event.is_sealed
+        caller, fields = call.caller, ended.fields
         entry = _CallEntry(
-            self.file.now(),
+            number,
+            now,
             "call",
             caller.office_id,
             caller.name,
@@ -103,7 +92,7 @@ class ServerAudit:
             call.req_id,
             ended.tool,
             result.outcome,
-            round(ended.seconds * 1000, 3),
+            _milliseconds(ended.seconds),
             call.size,
             ended.answered,
             caller.owner,
@@ -114,13 +103,23 @@ class ServerAudit:
             entry.computer_device = ended.answered_by
         if result.code is not None:
             entry.code, entry.ran = result.code, result.ran
-        if is_sealed:
+        if call.event.is_sealed:
             entry.sealed = True
-        elif raw := memoryview(ended.fields.params):
-            entry.arguments = in_one_line(bytes(raw)) if self._with_arguments else self.file.hash(raw)
-        if ended.fields.meta is not None:
-            entry.trace = ended.fields.trace
-        return _encode(entry)
+        elif params := bytes(fields.params):
+            entry.arguments = in_one_line(params) if self._with_arguments else self.file.hash(params)
+        if fields.meta is not None:
+            entry.trace = fields.trace
+        return entry
+
+
+def _facts(happened: Happened) -> dict[str, Any] | None:
+    """The entry of what is not a call that was passed on; `None` if it is not recorded."""
+    if not isinstance(happened, CallEnded):
+        return describe(happened)
+    if happened.call.event.name != GET_CONFIG_EVENT:
+        return None
+    facts = describe(happened)
+    return {**facts, "event": "config read", "ms": _milliseconds(facts.pop("seconds"))}
 
 
 def in_one_line(arguments: bytes) -> msgspec.Raw | None:
@@ -144,6 +143,5 @@ def _read_and_written(arguments: bytes) -> msgspec.Raw | None:
         return None
 
 
-def _in_milliseconds(facts: dict[str, Any]) -> dict[str, Any]:
-    seconds = facts.pop("seconds", None)
-    return facts if seconds is None else {**facts, "ms": round(seconds * 1000, 3)}
+def _milliseconds(seconds: float) -> float:
+    return int(seconds * 1_000_000) / 1000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import monotonic
 from typing import TypeAlias
 
 import msgspec
@@ -36,6 +35,7 @@ __all__ = [
     "TakenOver",
     "Told",
     "Updated",
+    "result_of",
 ]
 
 
@@ -97,16 +97,18 @@ class CallEnded(msgspec.Struct, eq=False):
     """A request to a computer has its outcome, which is about to leave for the agent.
 
     `connection` is the agent's; `None` if the agent is away. `computer` is the computer's, if it is a client of this
-    node. `seconds` is the time since the request came, `sent` and
-    `answered` are sizes in bytes. What has to be read from the bodies is read when it is asked for, once.
+    node. `result` is the outcome as one word, such as `ok`, `tool_error` or `timeout`, with the code of an error.
+    `seconds` is the time since the request came, `sent` and `answered` are sizes in bytes. What has to be read from
+    the request is read when it is asked for, once.
     """
 
     call: Call
     outcome: Outcome
     connection: Connection | None
-    computer: Connection | None = None
+    computer: Connection | None
+    result: CallResult
+    seconds: float
     request: ToolFields | None = None
-    answer: CallResult | None = None
 
     @property
     def fields(self) -> ToolFields:
@@ -121,21 +123,10 @@ class CallEnded(msgspec.Struct, eq=False):
         return self.fields.tool if self.call.event.is_call and not self.call.event.is_sealed else None
 
     @property
-    def result(self) -> CallResult:
-        """The outcome as one word, such as `ok`, `tool_error` or `timeout`, with the code of an error."""
-        if self.answer is None:
-            self.answer = _read_result(self.call.event, self.outcome)
-        return self.answer
-
-    @property
     def answered_by(self) -> str | None:
         """The device that the computer has proved, if it has answered, and is bound to one."""
         is_answered = self.computer is not None and isinstance(self.outcome, Answer | BinaryAnswer)
         return self.computer.principal.device if is_answered and self.computer else None
-
-    @property
-    def seconds(self) -> float:
-        return monotonic() - self.call.until + self.call.timeout
 
     @property
     def sent(self) -> int:
@@ -234,12 +225,16 @@ Happened: TypeAlias = (
 )
 
 
-def _read_result(event: EventSpec, outcome: Outcome) -> CallResult:
+def result_of(event: EventSpec, outcome: Outcome) -> CallResult:
+    """How a request ended, in one word."""
     if isinstance(outcome, Refused):
         return call_result(outcome.error.code, ran=outcome.error.outcome if event.is_call else None)
-    if not isinstance(outcome, Answer | BinaryAnswer):
+    if isinstance(outcome, Answer):
+        read = outcome.read or read_result(outcome.body)
+    elif isinstance(outcome, BinaryAnswer):
+        read = read_result(outcome.body)
+    else:
         return call_result(SMCPError.code)
-    read = read_result(outcome.body)
     if read is None:
         return call_result(SMCPError.code if event.is_call else None)
     return call_result(read.code, is_error=read.is_error, ran=read.ran, is_sealed=event.is_sealed)
