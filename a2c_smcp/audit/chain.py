@@ -59,6 +59,10 @@ class ChainState(NamedTuple):
     number: int = 0
     hash: str = _START
 
+    def to_bytes(self) -> bytes:
+        """As it is kept. All states have one size: that of the last line is at the begin of a `KeptState`."""
+        return b"%018d %b" % (self.number, self.hash.encode())
+
 
 class KeptState(NamedTuple):
     """What is kept beside the files: the last line, and the last one that was dropped by rotation."""
@@ -67,10 +71,7 @@ class KeptState(NamedTuple):
     dropped: ChainState = ChainState()
 
     def to_bytes(self) -> bytes:
-        return b"%018d %s %018d %s\n" % (
-            *(self.end.number, self.end.hash.encode()),
-            *(self.dropped.number, self.dropped.hash.encode()),
-        )
+        return b"%b %b\n" % (self.end.to_bytes(), self.dropped.to_bytes())
 
     @classmethod
     def of_bytes(cls, text: bytes) -> KeptState | None:

@@ -35,7 +35,7 @@ from a2c_smcp.audit.reading import chain_end, first_number, rotated
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.private_files import check_private, lock
 
-__all__ = ["AuditFile", "hash_of_arguments", "read_key"]
+__all__ = ["AuditFile", "encoded", "hash_of_arguments", "read_key"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,6 @@ _MOST_WAITING = MIB
 _KEY_SIZE, _HASH_SIZE = 32, 16
 _PAUSE = 1.0  # seconds between attempts
 _encoder = msgspec.json.Encoder(enc_hook=str)
-_NOT_ENCODED = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 class AuditFile:
@@ -122,7 +121,7 @@ class AuditFile:
 
     def write(self, facts: Mapping[str, Any]) -> None:
         """Adds an entry, with the time in front. `flush` has to follow. `arguments` that are no JSON are left out."""
-        self.write_encoded(_encoded({"time": self.now(), **facts}))
+        self.write_encoded(encoded({"time": self.now(), **facts}))
 
     def write_encoded(self, entry: bytes) -> None:
         """Adds an entry, a JSON object with `time` and `event`. Raises `ValueError` if it is more than one line."""
@@ -135,11 +134,7 @@ class AuditFile:
 
     def write_numbered(self, entries: Sequence[msgspec.Struct]) -> None:
         """Adds entries whose fields begin with `n`, from `next_number` on, and `time`. Raises as `write_encoded`."""
-        try:
-            lines = _encoder.encode_lines(entries)
-        except _NOT_ENCODED:
-            lines = b"".join(_encoded(_facts_of(each)) + b"\n" for each in entries)
-        self._add(lines, len(entries))
+        self._add(_encoder.encode_lines(entries), len(entries))
 
     def _add(self, lines: bytes, count: int) -> None:
         if lines.count(b"\n") != count:
@@ -188,7 +183,7 @@ class AuditFile:
         self._chain.was_written(state)
         self._waiting.clear()
         self._waiting_bytes = 0
-        self._keep_state()
+        os.pwrite(self._state, state.to_bytes(), 0)
 
     def _keep_state(self) -> None:
         os.pwrite(self._state, KeptState(self._chain.state, self._dropped).to_bytes(), 0)
@@ -292,7 +287,7 @@ class _Attempts:
         self.trouble = ""
 
 
-def _encoded(facts: dict[str, Any]) -> bytes:
+def encoded(facts: dict[str, Any]) -> bytes:
     """Facts as one line of JSON. msgspec refuses what JSON of others may hold, such as half a surrogate pair.
 
     Raises `ValueError`.
@@ -301,23 +296,13 @@ def _encoded(facts: dict[str, Any]) -> bytes:
     for without in ("", "arguments"):
         known = {name: fact for name, fact in facts.items() if name != without}
         for encode in attempts:
-            with suppress(*_NOT_ENCODED):
+            with suppress(TypeError, ValueError, OverflowError, RecursionError):
                 return encode(known)
     raise ValueError("an entry of an audit file is JSON")
 
 
 def _escaped(facts: dict[str, Any]) -> bytes:
-    return json.dumps(facts, separators=(",", ":"), default=_plain, allow_nan=False).encode("ascii")
-
-
-def _plain(fact: object) -> Any:
-    return json.loads(bytes(fact)) if isinstance(fact, msgspec.Raw) else str(fact)
-
-
-def _facts_of(entry: msgspec.Struct) -> dict[str, Any]:
-    """The facts of an entry, without those that are not known."""
-    facts = ((each, getattr(entry, each.name)) for each in msgspec.structs.fields(entry))
-    return {each.encode_name: fact for each, fact in facts if fact is not each.default}
+    return json.dumps(facts, separators=(",", ":"), default=str, allow_nan=False).encode("ascii")
 
 
 def hash_of_arguments(key: bytes, arguments: bytes | memoryview) -> str:

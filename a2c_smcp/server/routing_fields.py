@@ -17,11 +17,13 @@ from a2c_smcp.engine.packets import LARGE, Json
 
 __all__ = [
     "NAMES",
+    "ArgumentFields",
     "RequestFields",
     "ResultFields",
     "ToolFields",
     "is_array",
     "raw_params",
+    "read_arguments",
     "read_fields",
     "read_request",
     "read_result",
@@ -57,7 +59,7 @@ class _Fields(TypedDict, total=False):
     params: _Object
 
 
-class RequestFields(msgspec.Struct, eq=False):
+class RequestFields(msgspec.Struct, eq=False, gc=False):
     """The fields of an ordinary request to a computer: read into slots, with their types checked."""
 
     agent: str | UnsetType = UNSET
@@ -89,19 +91,28 @@ _NO_JSON = msgspec.Raw(b"")
 class _Meta(msgspec.Struct, gc=False):
     traceparent: str | None = None
 
+    @property
+    def trace(self) -> str | None:
+        found = self.traceparent
+        return found if found and len(found) <= _MOST_TRACE and found.isascii() and found.isprintable() else None
 
-class ToolFields(msgspec.Struct, eq=False, gc=False):
-    """What an audit reads of a tool call that was passed on. `params` is JSON, as it came; empty if there is none."""
 
-    tool: str | None = msgspec.field(name="tool_name", default=None)
+class ArgumentFields(msgspec.Struct, eq=False, gc=False):
+    """What an audit reads of each call that was passed on. `params` is JSON, as it came; empty if there is none."""
+
     params: msgspec.Raw = _NO_JSON  # msgspec reads no union with `Raw`
     meta: _Meta | None = msgspec.field(name="_meta", default=None)
 
     @property
     def trace(self) -> str | None:
         """The trace that the call belongs to: the W3C `traceparent` that its caller has sent."""
-        found = self.meta.traceparent if self.meta else None
-        return found if found and len(found) <= _MOST_TRACE and found.isascii() and found.isprintable() else None
+        return self.meta.trace if self.meta else None
+
+
+class ToolFields(ArgumentFields, gc=False):
+    """The same, with the tool of a tool call."""
+
+    tool: str | None = msgspec.field(name="tool_name", default=None)
 
 
 class _ErrorDetails(msgspec.Struct, gc=False):
@@ -141,6 +152,7 @@ _fields = msgspec.json.Decoder(_Fields)
 _request = msgspec.json.Decoder(RequestFields)
 _raw_fields = msgspec.json.Decoder(_RawFields)
 _params = msgspec.json.Decoder(_Params)
+_arguments = msgspec.json.Decoder(ArgumentFields)
 _tool = msgspec.json.Decoder(ToolFields)
 _result = msgspec.json.Decoder(_ResultAck)
 _elements = msgspec.json.Decoder(_Elements)
@@ -196,14 +208,21 @@ def raw_params(body: Json) -> Json:
     return body[start : start + len(params)]
 
 
+def read_arguments(body: Json) -> ArgumentFields:
+    """The params of a call, and its trace; without what cannot be read."""
+    try:
+        return _arguments.decode(body)
+    except _NOT_READ:
+        return ArgumentFields(msgspec.Raw(raw_params(body)))
+
+
 def read_tool(body: Json) -> ToolFields:
     """The tool of a call, its params and its trace; without what cannot be read."""
     try:
         return _tool.decode(body)
     except _NOT_READ:
-        fields = read_fields(body) or {}
-        name = fields.get("tool_name")
-        return ToolFields(name if isinstance(name, str) else None, msgspec.Raw(raw_params(body)))
+        name = (read_fields(body) or {}).get("tool_name")
+        return ToolFields(msgspec.Raw(raw_params(body)), tool=name if isinstance(name, str) else None)
 
 
 def result_in(ack: Json) -> ResultFields | None:

@@ -42,7 +42,7 @@ from a2c_smcp.server.observation.happened import (
     TakenOver,
     Told,
     Updated,
-    result_of,
+    call_ended,
 )
 from a2c_smcp.server.observation.reporting import Observation, Observer, Recorder, describe
 
@@ -67,6 +67,6 @@ __all__ = [
     "TakenOver",
     "Told",
     "Updated",
+    "call_ended",
     "describe",
-    "result_of",
 ]

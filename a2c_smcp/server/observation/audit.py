@@ -15,9 +15,12 @@ from typing import Any
 
 import msgspec
 
-from a2c_smcp.audit.file import AuditFile
+from a2c_smcp.audit.file import AuditFile, encoded
+from a2c_smcp.server.auth.authentication import Principal
 from a2c_smcp.server.observation.happened import CallEnded, Happened
 from a2c_smcp.server.observation.reporting import describe
+from a2c_smcp.server.outcomes import Answer
+from a2c_smcp.server.routing_fields import read_arguments
 from a2c_smcp.smcp import GET_CONFIG_EVENT
 
 __all__ = ["ServerAudit", "in_one_line"]
@@ -26,28 +29,19 @@ logger = logging.getLogger(__name__)
 
 
 class _CallEntry(msgspec.Struct, omit_defaults=True, gc=False):
-    """The line of a call. `tool` is always there."""
+    """The line of a call.
+
+    `event` is `call`, and behind it, as further members of the line, what calls like it have in common: they are
+    encoded once, and noted with their route.
+    """
 
     n: int
     time: str
-    event: str
-    office: str
-    agent: str
-    computer: str
+    event: msgspec.Raw
     req_id: str
-    tool: str | None
-    outcome: str
     ms: float
     bytes_in: int
     bytes_out: int
-    principal: str = ""
-    address: str | None = None
-    device: str | None = None
-    computer_device: str | None = None
-    sealed: bool = False
-    code: int | None = None
-    ran: str | None = None
-    reason: str | None = None
     arguments: msgspec.Raw | str | None = None
     trace: str | None = None
 
@@ -61,18 +55,21 @@ class ServerAudit:
 
     def __call__(self, happened: Sequence[Happened]) -> None:
         """Writes entries, those of calls that stand together by one step."""
-        now, calls = self.file.now(), list[_CallEntry]()
+        file, now, calls = self.file, self.file.now(), list[_CallEntry]()
+        number = file.next_number
         for each in happened:
             try:
                 if type(each) is CallEnded and each.call.event.is_call:
-                    calls.append(self._call(each, self.file.next_number + len(calls), now))
+                    calls.append(self._call(each, number, now))
+                    number += 1
                 elif facts := _facts(each):
                     self._write_calls(calls)
-                    self.file.write(facts)
+                    file.write(facts)
+                    number = file.next_number
             except Exception:
                 logger.exception("something was not recorded")
         self._write_calls(calls)
-        self.file.flush()
+        file.flush()
 
     def _write_calls(self, calls: list[_CallEntry]) -> None:
         if calls:
@@ -80,36 +77,59 @@ class ServerAudit:
             calls.clear()
 
     def _call(self, ended: CallEnded, number: int, now: str) -> _CallEntry:
-        call, result, connection = ended.call, ended.result, ended.connection
-        caller, fields = call.caller, ended.fields
-        entry = _CallEntry(
+        call, outcome = ended.call, ended.outcome
+        fields = read_arguments(ended.envelope.body if ended.envelope else b"")
+        arguments: msgspec.Raw | str | None = None
+        if not call.event.is_sealed and (params := bytes(fields.params)):
+            arguments = in_one_line(params) if self._with_arguments else self.file.hash(params)
+        return _CallEntry(
             number,
             now,
-            "call",
-            caller.office_id,
-            caller.name,
-            call.target.name,
+            _common_members(ended),
             call.req_id,
-            ended.tool,
-            result.outcome,
-            _milliseconds(ended.seconds),
+            int(ended.seconds * 1_000_000) / 1000,
             call.size,
-            ended.answered,
-            caller.owner,
+            len(outcome.body) if type(outcome) is Answer else ended.answered,
+            arguments,
+            fields.trace if fields.meta is not None else None,
         )
-        if connection is not None:
-            entry.address, entry.device = connection.address, connection.principal.device
-        if ended.computer is not None:
-            entry.computer_device = ended.answered_by
-        if result.code is not None:
-            entry.code, entry.ran = result.code, result.ran
-        if call.event.is_sealed:
-            entry.sealed = True
-        elif params := bytes(fields.params):
-            entry.arguments = in_one_line(params) if self._with_arguments else self.file.hash(params)
-        if fields.meta is not None:
-            entry.trace = fields.trace
-        return entry
+
+
+def _common_members(ended: CallEnded) -> msgspec.Raw:
+    """What calls like this have in common. It is noted with the route, for calls between the same two connections."""
+    notes, word, connection, computer = ended.call.notes, ended.result.outcome, ended.connection, ended.computer
+    if notes is None or connection is None or ended.result.code is not None:
+        return _members(ended)
+    of_computer = computer.principal if computer is not None else None
+    known: tuple[msgspec.Raw, str | None, Principal, Principal | None] | None = notes.get(word)
+    if known is not None:
+        members, address, of_agent, of_last_computer = known
+        if of_agent is connection.principal and of_last_computer is of_computer and address is connection.address:
+            return members
+    members = _members(ended)
+    notes[word] = members, connection.address, connection.principal, of_computer
+    return members
+
+
+def _members(ended: CallEnded) -> msgspec.Raw:
+    call, result, connection = ended.call, ended.result, ended.connection
+    facts = {
+        "event": "call",
+        "office": call.caller.office_id,
+        "agent": call.caller.name,
+        "computer": call.target.name,
+        "tool": ended.tool,
+        "outcome": result.outcome,
+        "principal": call.caller.owner,
+        "address": connection and connection.address,
+        "device": connection and connection.principal.device,
+        "computer_device": ended.answered_by,
+        "sealed": call.event.is_sealed or None,
+        "code": result.code,
+        "ran": result.ran,
+    }
+    text = encoded({name: fact for name, fact in facts.items() if fact is not None or name == "tool"})
+    return msgspec.Raw(text.removeprefix(b'{"event":').removesuffix(b"}"))
 
 
 def _facts(happened: Happened) -> dict[str, Any] | None:
@@ -119,7 +139,7 @@ def _facts(happened: Happened) -> dict[str, Any] | None:
     if happened.call.event.name != GET_CONFIG_EVENT:
         return None
     facts = describe(happened)
-    return {**facts, "event": "config read", "ms": _milliseconds(facts.pop("seconds"))}
+    return {**facts, "event": "config read", "ms": round(facts.pop("seconds") * 1000, 3)}
 
 
 def in_one_line(arguments: bytes) -> msgspec.Raw | None:
@@ -141,7 +161,3 @@ def _read_and_written(arguments: bytes) -> msgspec.Raw | None:
         return msgspec.Raw(json.dumps(json.loads(arguments), separators=(",", ":"), allow_nan=False).encode("ascii"))
     except (ValueError, RecursionError):
         return None
-
-
-def _milliseconds(seconds: float) -> float:
-    return int(seconds * 1_000_000) / 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic
 from typing import TypeAlias
 
 import msgspec
@@ -11,9 +12,10 @@ from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.names import MAX_NAME
 from a2c_smcp.protocol.offices import Member
-from a2c_smcp.protocol.results import CallResult, call_result
+from a2c_smcp.protocol.results import ANSWERED, OK, TOOL_ERROR, CallResult, call_result
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.connections import Connection
+from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
 from a2c_smcp.server.routing_fields import ToolFields, read_result, read_tool
 
@@ -35,7 +37,7 @@ __all__ = [
     "TakenOver",
     "Told",
     "Updated",
-    "result_of",
+    "call_ended",
 ]
 
 
@@ -93,7 +95,7 @@ class CallBegun(msgspec.Struct, eq=False):
     connection: Connection | None
 
 
-class CallEnded(msgspec.Struct, eq=False):
+class CallEnded(msgspec.Struct, eq=False, gc=False):
     """A request to a computer has its outcome, which is about to leave for the agent.
 
     `connection` is the agent's; `None` if the agent is away. `computer` is the computer's, if it is a client of this
@@ -103,6 +105,7 @@ class CallEnded(msgspec.Struct, eq=False):
     """
 
     call: Call
+    envelope: Envelope | None
     outcome: Outcome
     connection: Connection | None
     computer: Connection | None
@@ -112,9 +115,9 @@ class CallEnded(msgspec.Struct, eq=False):
 
     @property
     def fields(self) -> ToolFields:
-        """What an audit may want of the request: `tool_name`, `params` as raw JSON, `trace` (its `traceparent`)."""
+        """What may be recorded of the request: `tool`, `params` as raw JSON, `trace` (its `traceparent`)."""
         if self.request is None:
-            self.request = read_tool(self.call.envelope.body if self.call.envelope else b"")
+            self.request = read_tool(self.envelope.body if self.envelope else b"")
         return self.request
 
     @property
@@ -225,12 +228,20 @@ Happened: TypeAlias = (
 )
 
 
-def result_of(event: EventSpec, outcome: Outcome) -> CallResult:
+def call_ended(call: Call, outcome: Outcome, connection: Connection | None, computer: Connection | None) -> CallEnded:
+    """That a request has this outcome now. A large request is forgotten later: its envelope is kept for recorders."""
+    seconds = monotonic() - call.until + call.timeout
+    return CallEnded(call, call.envelope, outcome, connection, computer, _result_of(call.event, outcome), seconds)
+
+
+def _result_of(event: EventSpec, outcome: Outcome) -> CallResult:
     """How a request ended, in one word."""
-    if isinstance(outcome, Refused):
-        return call_result(outcome.error.code, ran=outcome.error.outcome if event.is_call else None)
     if isinstance(outcome, Answer):
         read = outcome.read or read_result(outcome.body)
+        if read is not None and read.error is None:
+            return TOOL_ERROR if read.is_error else ANSWERED if event.is_sealed else OK
+    elif isinstance(outcome, Refused):
+        return call_result(outcome.error.code, ran=outcome.error.outcome if event.is_call else None)
     elif isinstance(outcome, BinaryAnswer):
         read = read_result(outcome.body)
     else:

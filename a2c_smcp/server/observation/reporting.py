@@ -77,21 +77,22 @@ class Observation(Observers[Happened]):
 
     def report(self, happened: Happened) -> None:
         super().report(happened)
-        self._record(happened)
+        if self._recorders:
+            self._record(happened)
 
     def report_request(self, happened: CallEnded | EventRefused) -> None:
         """Tells how a request has ended. Call it only if `follows_requests`."""
         if self.is_watched:
             self.report_often(happened)
-        self._record(happened)
+        if self._recorders:
+            self._record(happened)
 
     def _record(self, happened: Happened) -> None:
-        if not self._recorders:
-            return
-        self._gathered.append(happened)
+        gathered = self._gathered
+        gathered.append(happened)
         if not self.gathers:
             self.settle()
-        elif len(self._gathered) == 1:
+        elif len(gathered) == 1:  # at the end of the turn, if nothing is written to a socket before
             asyncio.get_running_loop().call_soon(self.settle)
 
     def settle(self) -> None:

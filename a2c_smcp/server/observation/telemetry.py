@@ -77,6 +77,5 @@ def record_call(happened: Happened) -> None:
     tracing.record(begun, happened.fields.trace, happened.seconds, error_type, outcome=result.outcome)
 
 
-
 def _label(event: EventSpec) -> str:
     return event.name if event.name in _KNOWN else _OTHER
