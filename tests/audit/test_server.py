@@ -213,7 +213,8 @@ async def test_each_refusal_is_one_line_and_nothing_secret_is_in_the_file(audite
     assert (line["request"], line["code"]) == ("server:join_office", 403)
     audited.computer.answers("client:get_config", {"servers": {}, "canary": 1})
     await audited.agent.request("client:get_config", "laptop")
-    assert [line["outcome"] for line in audited.lines("config read")] == ["ok"]
+    (read,) = audited.lines("config read")
+    assert (read["outcome"], "ms" in read, "seconds" in read) == ("ok", True, False)
     audited.computer.answers(TOOL, result("canary-result"))
     await audited.agent.call_tool("laptop", params={"path": SECRET})
     assert "canary" not in audited.file.read_text("utf-8")

@@ -4,6 +4,10 @@ Progress, logs and other tells are not recorded, nor are updates and requests th
 `config read`. A call takes one line. Its arguments are recorded as a keyed hash of their JSON, or as they are if that
 was asked for. The Server cannot read a sealed call: its `tool` is `null`, and its outcome `answered` unless the Server
 itself has ended it.
+
+A busy Server writes thousands of lines a second, so little is done for each call: its arguments are found and hashed,
+and a small entry is made. The rest is done once for all calls of a turn (time, encoding, the hash of the block, the
+system call), or once for all calls of a route: who calls whom and which tool, from where and by which device.
 """
 
 from __future__ import annotations
@@ -68,13 +72,17 @@ class ServerAudit:
                     number = file.next_number
             except Exception:
                 logger.exception("something was not recorded")
-        self._write_calls(calls)
-        file.flush()
+                number = file.next_number + len(calls)
+        try:
+            self._write_calls(calls)
+        finally:
+            file.flush()
 
     def _write_calls(self, calls: list[_CallEntry]) -> None:
-        if calls:
-            self.file.write_numbered(calls)
-            calls.clear()
+        entries = calls.copy()
+        calls.clear()
+        if entries:
+            self.file.write_numbered(entries)
 
     def _call(self, ended: CallEnded, number: int, now: str) -> _CallEntry:
         call, outcome = ended.call, ended.outcome
@@ -139,7 +147,8 @@ def _facts(happened: Happened) -> dict[str, Any] | None:
     if happened.call.event.name != GET_CONFIG_EVENT:
         return None
     facts = describe(happened)
-    return {**facts, "event": "config read", "ms": round(facts.pop("seconds") * 1000, 3)}
+    milliseconds = round(facts.pop("seconds") * 1000, 3)
+    return {**facts, "event": "config read", "ms": milliseconds}
 
 
 def in_one_line(arguments: bytes) -> msgspec.Raw | None:
@@ -152,7 +161,7 @@ def in_one_line(arguments: bytes) -> msgspec.Raw | None:
         text.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_and_written(arguments)
-    return msgspec.Raw(text)
+    return _read_and_written(arguments) if b"\n" in text else msgspec.Raw(text)
 
 
 def _read_and_written(arguments: bytes) -> msgspec.Raw | None:
