@@ -1,38 +1,56 @@
 """How the lines of an audit file are chained, and what a reader can see by that.
 
-Each line is a JSON object. It begins with `n`, its number, and ends with `hash`: the SHA-256, cut to 128 bits, of the
-hash of the line before it and of its own text up to there. Rotated files are one chain: `FILE.1` is the oldest, `FILE`
-the newest. Beside them `FILE.state` has two numbers with their hashes: of the last line that was written, and of the
-last line that was dropped by rotation, after which the lines that are kept begin.
+Each line is a JSON object that begins with `n`, its number. Lines are written in blocks: all that is recorded in one
+turn of the event loop is one block, and a line that is written alone is a block of one. The last line of a block ends
+with `hash`: the SHA-256, cut to 128 bits, of the hash of the block before it and of the text of its own block up to
+there, with all its lines. The other lines have no `hash`: hashing them one by one would cost a Server more than all
+else that it does for its audit. Rotated files are one chain: `FILE.1` is the oldest, `FILE` the newest. Beside them
+`FILE.state` has two numbers with their hashes: of the last line that was written, and of the last line that was dropped
+by rotation, after which the lines that are kept begin.
 
 So a line that was changed, removed, moved or put in is found, and so are a cut at the end and a missing beginning,
-unless `FILE.state` was changed to match. A missing `FILE.state` is a problem of its own. A process that finds none
-beside its file goes on, and its line `audit opened` says so (`STATE_MISSING`), so that the problem stays. The chain has
-no secret: who may write all of these files can compute it anew from any line on. Keep a hash somewhere else, such as
-the last one that `audit verify` prints, and give it to `audit verify --hash`.
+unless `FILE.state` was changed to match. If the numbers are in order, a change is known to be in one block, and not
+where in it. A missing `FILE.state` is a problem of its own. A process that finds none beside its file goes on, and its
+line `audit opened` says so (`STATE_MISSING`), so that the problem stays. A block that a crash has cut is ended by the
+next process: its whole lines become the beginning of that process's first block. The chain has no secret: who may write
+all of these files can compute it anew from any line on. Keep a hash somewhere else, such as the last one that
+`audit verify` prints, and give it to `audit verify --hash`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = ["STATE_MISSING", "Chain", "ChainProblem", "ChainState", "KeptState", "check_lines", "numbered"]
+__all__ = [
+    "STATE_MISSING",
+    "Chain",
+    "ChainProblem",
+    "ChainState",
+    "KeptState",
+    "Line",
+    "check_lines",
+    "numbered",
+    "read_line",
+]
 
 STATE_MISSING = {"state": "missing"}
 """In the entry `audit opened` of a process that found lines, but no state beside them."""
 
-_START = "0" * 32  # stands for the hash before the first line
+_START = "0" * 32  # stands for the hash before the first block
 _NOT_KNOWN = "f" * 32  # in a state: the hash of the last dropped line is not known
 
 _STATE = re.compile(rb"(\d{18}) ([0-9a-f]{32}) (\d{18}) ([0-9a-f]{32})\n")
 _OPENED_WITHOUT = re.compile(rb'\{"n":\d+,"time":"[^"]*","event":"audit opened",.*"state":"missing"', re.DOTALL)
-_LINE = re.compile(rb'(\{"n":(\d{1,18}),.*),"hash":"([0-9a-f]{32})"\}', re.DOTALL)
+_LINE = re.compile(rb'\{"n":(\d{1,18}),.*\}\n', re.DOTALL)
+_HASH = re.compile(rb',"hash":"([0-9a-f]{32})"\}\n')
+_HASH_SIZE = len(b',"hash":""}\n') + 32
+_END = b"}\n"
 
 
 class ChainState(NamedTuple):
@@ -40,6 +58,10 @@ class ChainState(NamedTuple):
 
     number: int = 0
     hash: str = _START
+
+    def to_bytes(self) -> bytes:
+        """As it is kept. All states have one size: that of the last line is at the begin of a `KeptState`."""
+        return b"%018d %b" % (self.number, self.hash.encode())
 
 
 class KeptState(NamedTuple):
@@ -49,10 +71,7 @@ class KeptState(NamedTuple):
     dropped: ChainState = ChainState()
 
     def to_bytes(self) -> bytes:
-        return b"%018d %s %018d %s\n" % (
-            *(self.end.number, self.end.hash.encode()),
-            *(self.dropped.number, self.dropped.hash.encode()),
-        )
+        return b"%b %b\n" % (self.end.to_bytes(), self.dropped.to_bytes())
 
     @classmethod
     def of_bytes(cls, text: bytes) -> KeptState | None:
@@ -69,21 +88,28 @@ class KeptState(NamedTuple):
 
 
 class Chain:
-    """The end of a chain that grows."""
+    """The end of a chain that grows.
 
-    def __init__(self, state: ChainState) -> None:
+    `state` is that of the last block that was written, and `begun` are whole lines behind it that have no hash yet:
+    a crash has cut their block.
+    """
+
+    def __init__(self, state: ChainState, begun: bytes = b"") -> None:
         self.state = state
+        self._begun = begun
 
-    def extended(self, entries: Iterable[bytes]) -> tuple[bytes, ChainState]:
-        """The lines of some entries, each JSON members without braces, and the state after them. Nothing changes."""
-        number, digest = self.state
-        lines = []
-        for entry in entries:
-            number += 1
-            text = b'{"n":%d,%b' % (number, entry)
-            digest = sha256(digest.encode() + text).hexdigest()[:32]
-            lines.append(b'%b,"hash":"%b"}\n' % (text, digest.encode()))
-        return b"".join(lines), ChainState(number, digest)
+    def block(self, lines: Sequence[bytes], number: int) -> tuple[bytes, ChainState]:
+        """The next block, of some lines, the last of which has this number, and the state after it. Nothing changes."""
+        text = b"".join(lines).removesuffix(_END)
+        digest = sha256(self.state.hash.encode())
+        digest.update(self._begun)
+        digest.update(text)
+        state = ChainState(number, digest.hexdigest()[:32])
+        return b'%b,"hash":"%b"}\n' % (text, state.hash.encode()), state
+
+    def was_written(self, state: ChainState) -> None:
+        """The block before this state is in the file."""
+        self.state, self._begun = state, b""
 
 
 class ChainProblem(NamedTuple):
@@ -97,15 +123,23 @@ class ChainProblem(NamedTuple):
         return f"{self.file}:{self.line}: {self.what}"
 
 
-class _Read(NamedTuple):
+class Line(NamedTuple):
+    """A line as the chain sees it. `text` is what is hashed of it: all of it, or up to its own `hash`."""
+
     number: int
     text: bytes
-    hash: str
+    hash: str | None
 
 
-def _read(line: bytes) -> _Read | None:
+def read_line(line: bytes) -> Line | None:
+    """`None` if it is no whole line of an audit file."""
     found = _LINE.fullmatch(line)
-    return _Read(int(found[2]), found[1], found[3].decode()) if found else None
+    if found is None:
+        return None
+    hashed = _HASH.fullmatch(line, max(len(line) - _HASH_SIZE, 0))
+    if hashed is None:
+        return Line(int(found[1]), line, None)
+    return Line(int(found[1]), line[:-_HASH_SIZE], hashed[1].decode())
 
 
 def numbered(line: bytes) -> dict[str, Any] | None:
@@ -141,18 +175,19 @@ def check_lines(
     `files` are names and lines, in order; `kept` is the state that was kept beside them. `wanted` is a hash that one
     of the lines must have.
     """
-    before = kept.dropped if kept else None
+    checked = _Checked(kept.dropped if kept else None)
     place, is_found = ("", 0), wanted is None
     for place, line in _placed(files):
-        read = _read(line[:-1]) if line.endswith(b"\n") else None
+        read = read_line(line)
         if read is None:
             yield ChainProblem(*place, "is no line of an audit file, or was cut")
             continue
         is_found = is_found or read.hash == wanted
-        for why in filter(None, (_wrong(before, read), _wrong_by_state(kept, read))):
+        for why in filter(None, (checked.wrong_with(read), _wrong_by_state(kept, read))):
             yield ChainProblem(*place, why)
-        before = ChainState(read.number, read.hash)
-    end = before or ChainState()
+    if checked.is_open:
+        yield ChainProblem(*place, "has no hash, and no line after it has: the end of its block is missing")
+    end = checked.end
     if kept and kept.end.number > end.number:
         yield ChainProblem(*place, f"the lines {end.number + 1} to {kept.end.number} are missing at the end")
     if not is_found:
@@ -166,7 +201,7 @@ def _placed(files: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[tupl
             yield (file, number), line
 
 
-def _wrong_by_state(kept: KeptState | None, read: _Read) -> str:
+def _wrong_by_state(kept: KeptState | None, read: Line) -> str:
     """What is wrong with a line, as far as states tell. The state is written after the lines, and may be behind."""
     if _OPENED_WITHOUT.match(read.text):
         return "was written when the state was missing: lines before it may be missing, too"
@@ -175,15 +210,56 @@ def _wrong_by_state(kept: KeptState | None, read: _Read) -> str:
     return ""
 
 
-def _wrong(before: ChainState | None, read: _Read) -> str:
-    if before is None:  # without a state, nothing says what came before the first line, unless it is line 1
-        if read.number != 1:
+class _Checked:
+    """The lines that were checked so far.
+
+    Without a state, nothing says what came before the first line, unless it is line 1: its block is not checked then.
+    """
+
+    def __init__(self, before: ChainState | None) -> None:
+        self._number = before.number if before else None
+        self._hash = before.hash if before else None
+        self._begin_block()
+
+    def _begin_block(self) -> None:
+        self._first: int | None = None
+        self._is_wrong = self._hash in (None, _NOT_KNOWN)
+        self._digest = sha256((self._hash or "").encode())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last line is in a block that has no hash yet."""
+        return self._first is not None
+
+    @property
+    def end(self) -> ChainState:
+        return ChainState() if self._number is None else ChainState(self._number, self._hash or _NOT_KNOWN)
+
+    def wrong_with(self, line: Line) -> str:
+        """What is wrong with the next line, or, if it ends a block, with one of its lines."""
+        if self._number is None and line.number == 1:
+            self._number, self._hash = ChainState()
+            self._begin_block()
+        why = self._wrong_number(line.number)
+        self._is_wrong = self._is_wrong or bool(why)
+        self._number = line.number
+        self._digest.update(line.text)
+        if self._first is None:
+            self._first = line.number
+        if line.hash is None:
+            return why
+        if not self._is_wrong and self._digest.hexdigest()[:32] != line.hash:
+            if self._first == line.number:
+                why = "was changed, or a line before it was"
+            else:
+                why = f"one of the lines {self._first} to {line.number} was changed, or a line before them was"
+        self._hash = line.hash
+        self._begin_block()
+        return why
+
+    def _wrong_number(self, number: int) -> str:
+        if self._number is None or number == self._number + 1:
             return ""
-        before = ChainState()
-    if read.number > before.number + 1:
-        return f"the lines {before.number + 1} to {read.number - 1} are missing before it"
-    if read.number != before.number + 1:
-        return f"has the number {read.number} after {before.number}: it was moved, or put in twice"
-    if before.hash != _NOT_KNOWN and sha256(before.hash.encode() + read.text).hexdigest()[:32] != read.hash:
-        return "was changed, or a line before it was"
-    return ""
+        if number > self._number + 1:
+            return f"the lines {self._number + 1} to {number - 1} are missing before it"
+        return f"has the number {number} after {self._number}: it was moved, or put in twice"

@@ -1,7 +1,8 @@
 """An audit file that is written: one process each, private, rotated by size, chained (`chain.py`).
 
-Entries are gathered, and `flush` writes them with one call. Who answers a request flushes before the answer leaves. The
-operating system has the lines then: they outlast the process, and after a loss of power the last of them may be gone.
+Entries are gathered, and `flush` writes them with one call, as one block of the chain. Who answers a request flushes
+before the answer leaves. The operating system has the lines then: they outlast the process, and after a loss of power
+the last of them may be gone. So all that costs much is done once for a block: encoding, hashing, writing, and the time.
 
 If writing fails, such as on a full disk, the program goes on, and the lines wait: `trouble` says why, and the log says
 so once. Writing is tried again once a second, by a timer if an event loop runs. When more than a mebibyte waits, new
@@ -20,7 +21,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2s
@@ -30,11 +31,11 @@ from typing import Any
 import msgspec
 
 from a2c_smcp.audit.chain import STATE_MISSING, Chain, KeptState
-from a2c_smcp.audit.reading import first_number, last_state, rotated
+from a2c_smcp.audit.reading import chain_end, first_number, rotated
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.private_files import check_private, lock
 
-__all__ = ["AuditFile", "hash_of_arguments", "read_key"]
+__all__ = ["AuditFile", "encoded", "hash_of_arguments", "read_key"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +43,9 @@ MIB = 1024 * 1024
 _LARGEST = 64 * MIB
 _KEPT = 16
 _MOST_WAITING = MIB
-_KEY_SIZE = 32
+_KEY_SIZE, _HASH_SIZE = 32, 16
 _PAUSE = 1.0  # seconds between attempts
-_encode = msgspec.json.Encoder(enc_hook=str).encode
+_encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 class AuditFile:
@@ -86,23 +87,25 @@ class AuditFile:
             os.close(self._state)
             raise ConfigError(f"the audit file {self.path} is written by another process")
         os.fchmod(self._state, 0o600)
-        self.key = _key(_beside(self.path, "key"))
+        self._keyed = blake2s(key=_key(_beside(self.path, "key")), digest_size=_HASH_SIZE)
         self._file, self._size = _open_file(self.path)
-        found, torn = last_state(self.path)
+        found, begun, self._number, torn = chain_end(self.path)
         if torn:
             os.ftruncate(self._file, self._size - torn)
             self._size -= torn
             logger.warning("the last line of %s was cut by a crash, and is dropped", self.path)
         kept = KeptState.of_bytes(os.pread(self._state, 128, 0))
-        is_known = kept is not None or found.number == 0
+        is_known = kept is not None or self._number == 0
         if not is_known:
             logger.error("%s.state is missing: lines of %s may be missing, too", self.path, self.path)
-        if kept and kept.end.number > found.number:
-            logger.error("%s: the lines %d to %d are missing", self.path, found.number + 1, kept.end.number)
+        if kept and kept.end.number > self._number:
+            logger.error("%s: the lines %d to %d are missing", self.path, self._number + 1, kept.end.number)
+        self._dropped = (kept or KeptState.guessed(first_number(self.path), found)).dropped
         if kept and kept.end.number >= found.number:
             found = kept.end  # the next line shows to `audit verify` what is missing, or was changed
-        self._chain = Chain(found)
-        self._dropped = (kept or KeptState.guessed(first_number(self.path), found)).dropped
+        if found.number >= self._number:
+            begun, self._number = b"", found.number
+        self._chain = Chain(found, begun)
         self._keep_state()
         self._drop_old()
         return is_known
@@ -118,17 +121,33 @@ class AuditFile:
 
     def write(self, facts: Mapping[str, Any]) -> None:
         """Adds an entry, with the time in front. `flush` has to follow. `arguments` that are no JSON are left out."""
-        self.write_encoded(_encoded({"time": self.now(), **facts}))
+        self.write_encoded(encoded({"time": self.now(), **facts}))
 
     def write_encoded(self, entry: bytes) -> None:
         """Adds an entry, a JSON object with `time` and `event`. Raises `ValueError` if it is more than one line."""
         if b"\n" in entry:
             raise ValueError("an entry of an audit file is one line")
+        self._add(b'{"n":%d,%b\n' % (self._number + 1, entry[1:]), 1)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next entry."""
+        return self._number + 1
+
+    def write_numbered(self, entries: Sequence[msgspec.Struct]) -> None:
+        """Adds entries whose fields begin with `n`, from `next_number` on, and `time`.
+
+        JSON that they hold as it is must have no newline: counting those of all lines would cost as much as encoding.
+        """
+        self._add(_encoder.encode_lines(entries), len(entries))
+
+    def _add(self, lines: bytes, count: int) -> None:
         if self._waiting_bytes > _MOST_WAITING and self._writing.trouble:
-            self.lost += 1
+            self.lost += count
             return
-        self._waiting.append(entry[1:-1])
-        self._waiting_bytes += len(entry)
+        self._waiting.append(lines)
+        self._waiting_bytes += len(lines)
+        self._number += count
 
     def flush(self) -> None:
         """Writes what was added, unless writing has just failed. It does not raise."""
@@ -153,7 +172,7 @@ class AuditFile:
         if self._is_torn:
             os.ftruncate(self._file, self._size)
         self._is_torn = True
-        text, state = self._chain.extended(self._waiting)
+        text, state = self._chain.block(self._waiting, self._number)
         left = memoryview(text)
         try:
             while left:
@@ -164,10 +183,10 @@ class AuditFile:
             raise
         self._is_torn = False
         self._size += len(text)
-        self._chain.state = state
+        self._chain.was_written(state)
         self._waiting.clear()
         self._waiting_bytes = 0
-        self._keep_state()
+        os.pwrite(self._state, state.to_bytes(), 0)
 
     def _keep_state(self) -> None:
         os.pwrite(self._state, KeptState(self._chain.state, self._dropped).to_bytes(), 0)
@@ -227,7 +246,7 @@ class AuditFile:
         dropped = [old for _, old in rotated(self.path)[: -self._kept]]
         if not dropped:
             return
-        self._dropped = last_state(dropped[-1], alone=True)[0]
+        self._dropped = chain_end(dropped[-1], alone=True).state
         self._keep_state()
         for old in dropped:
             old.unlink()
@@ -246,8 +265,10 @@ class AuditFile:
         os.close(self._state)
 
     def hash(self, arguments: bytes | memoryview) -> str:
-        """The keyed hash of the JSON of arguments."""
-        return hash_of_arguments(self.key, arguments)
+        """The keyed hash of the JSON of arguments, as `hash_of_arguments` makes it."""
+        keyed = self._keyed.copy()
+        keyed.update(arguments)
+        return keyed.hexdigest()
 
 
 class _Attempts:
@@ -269,9 +290,12 @@ class _Attempts:
         self.trouble = ""
 
 
-def _encoded(facts: dict[str, Any]) -> bytes:
-    """Facts as one line of JSON. msgspec refuses what JSON of others may hold, such as half a surrogate pair."""
-    attempts: tuple[Callable[[dict[str, Any]], bytes], ...] = (_encode, _escaped)
+def encoded(facts: dict[str, Any]) -> bytes:
+    """Facts as one line of JSON. msgspec refuses what JSON of others may hold, such as half a surrogate pair.
+
+    Raises `ValueError`.
+    """
+    attempts: tuple[Callable[[dict[str, Any]], bytes], ...] = (_encoder.encode, _escaped)
     for without in ("", "arguments"):
         known = {name: fact for name, fact in facts.items() if name != without}
         for encode in attempts:
@@ -285,7 +309,7 @@ def _escaped(facts: dict[str, Any]) -> bytes:
 
 
 def hash_of_arguments(key: bytes, arguments: bytes | memoryview) -> str:
-    return blake2s(arguments, key=key, digest_size=16).hexdigest()
+    return blake2s(arguments, key=key, digest_size=_HASH_SIZE).hexdigest()
 
 
 def read_key(path: Path) -> bytes | None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Observers"]
+__all__ = ["Observers", "tell"]
 
 T = TypeVar("T")
 
@@ -42,15 +42,16 @@ class Observers(Generic[T]):
     def report(self, happened: T) -> None:
         """Tells all observers what does not happen often."""
         for observer in self._seldom:
-            _tell(observer, happened)
+            tell(observer, happened)
 
     def report_often(self, happened: T) -> None:
         """Tells the observers that want to know of it. Call it only while `is_watched`."""
         for observer in self._often:
-            _tell(observer, happened)
+            tell(observer, happened)
 
 
-def _tell(observer: Callable[[T], None], happened: T) -> None:
+def tell(observer: Callable[[T], None], happened: T) -> None:
+    """Calls an observer. If it fails, the exception is logged."""
     try:
         observer(happened)
     except Exception:

@@ -8,11 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-from a2c_smcp.audit.chain import ChainProblem, ChainState, KeptState, check_lines, numbered
+from a2c_smcp.audit.chain import ChainProblem, ChainState, KeptState, Line, check_lines, numbered, read_line
 
-__all__ = ["EntryFilter", "entries", "first_number", "follow", "last_state", "rotated", "state_file", "verify"]
+__all__ = [
+    "ChainEnd",
+    "EntryFilter",
+    "chain_end",
+    "entries",
+    "first_number",
+    "follow",
+    "rotated",
+    "state_file",
+    "verify",
+]
 
 _BLOCK = 1024 * 1024
 _ATTEMPTS = 10
@@ -180,19 +190,38 @@ def _kept(path: Path) -> KeptState | None:
     return None
 
 
-def last_state(path: Path, *, alone: bool = False) -> tuple[ChainState, int]:
-    """The state after the last whole line of a chain, or of one file `alone`, and the size of a torn line behind it."""
-    torn = 0
+class ChainEnd(NamedTuple):
+    """The end of a chain as it was found in its files.
+
+    `state` is that of the last block, `begun` are the whole lines behind it, up to the one with this `number`: a crash
+    has cut their block. It has also left `torn` bytes of a line.
+    """
+
+    state: ChainState
+    begun: bytes
+    number: int
+    torn: int
+
+
+def chain_end(path: Path, *, alone: bool = False) -> ChainEnd:
+    """The end of a chain, or of one file `alone`."""
+    torn, begun = 0, list[Line]()
     for each in [path] if alone else reversed(files_of(path)):
         with suppress(FileNotFoundError), each.open("rb") as file:
-            for line in _backwards(file):
-                if not line.endswith(b"\n"):
-                    torn = len(line) if each == path else 0
-                    continue
-                entry = numbered(line)
-                if entry and isinstance(entry.get("n"), int) and isinstance(entry.get("hash"), str):
-                    return ChainState(entry["n"], entry["hash"]), torn
-    return ChainState(), torn
+            for text in _backwards(file):
+                line = read_line(text)
+                if line is None:
+                    torn = len(text) if each == path and not text.endswith(b"\n") else torn
+                elif line.hash is None:
+                    begun.append(line)
+                else:
+                    return _chain_end(ChainState(line.number, line.hash), begun, torn)
+    return _chain_end(ChainState(), begun, torn)
+
+
+def _chain_end(state: ChainState, backwards: list[Line], torn: int) -> ChainEnd:
+    number = backwards[0].number if backwards else state.number
+    return ChainEnd(state, b"".join(line.text for line in reversed(backwards)), number, torn)
 
 
 def first_number(path: Path) -> int:

@@ -22,7 +22,10 @@ from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = [
+    "ANSWERED",
+    "OK",
     "SAVED_TO",
+    "TOOL_ERROR",
     "CallOrigin",
     "CallResult",
     "CallToolResult",
@@ -230,7 +233,7 @@ class CallResult(NamedTuple):
     ran: str | None = None
 
 
-_OK, _TOOL_ERROR, _ANSWERED = CallResult("ok"), CallResult("tool_error"), CallResult("answered")
+OK, TOOL_ERROR, ANSWERED = CallResult("ok"), CallResult("tool_error"), CallResult("answered")
 _OUTCOME_WORDS = {
     400: "bad_request",
     401: "denied",
@@ -252,4 +255,4 @@ def call_result(
     """The word for an error with this code, or for an answer without one. Codes without a word are an `error`."""
     if code is not None:
         return CallResult(_OUTCOME_WORDS.get(code, "error"), code, ran)
-    return _TOOL_ERROR if is_error else _ANSWERED if is_sealed else _OK
+    return TOOL_ERROR if is_error else ANSWERED if is_sealed else OK

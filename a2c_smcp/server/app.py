@@ -82,7 +82,8 @@ class SMCPApp:
         )
         self.observation = self.hub.observation
         if settings.metrics:
-            self.observation.add(CallMetrics(self.metrics), often=True)
+            self.observation.record(CallMetrics(self.metrics))
+            self.metrics.before_reading(self.observation.settle)
         _trace_calls(self.observation)
         self._proxy = Proxy(self._shared, settings.limits) if self._shared else None
         self.sessions = Sessions(self.hub, settings.limits, self.metrics, self._shared.node if self._shared else None)
@@ -92,7 +93,7 @@ class SMCPApp:
             self._audit = ServerAudit(file, with_arguments=settings.audit_arguments)
             self.metrics.watch("a2c_audit_failing", lambda: bool(file.trouble))
             self.metrics.watch("a2c_audit_lost_total", lambda: file.lost)
-            self.observation.add(self._audit, often=True)
+            self.observation.record(self._audit)
         self._origins = frozenset(settings.cors_origins)
         self._mounts = Mounts()
         self.operations: Operations | None = None
@@ -123,8 +124,8 @@ class SMCPApp:
         """
         if self._audit is None:
             return None
-        self._audit.gathers = True
-        return self._audit.flush
+        self.observation.gathers = True
+        return self.observation.settle
 
     def mount(self, app: ASGIApp, *prefixes: str) -> None:
         """Serves an ASGI application at these paths, such as `/mcp`, and below. Its lifespan is that of the Server.
@@ -189,7 +190,7 @@ class SMCPApp:
             await self._proxy.close()
         await self.hub.close()
         if self._audit:
-            self.observation.remove(self._audit)
+            self.observation.drop(self._audit)
             self._audit.file.close()
 
     # Requests

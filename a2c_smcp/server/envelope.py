@@ -22,7 +22,7 @@ from a2c_smcp.protocol.codec import loads, loads_exactly
 from a2c_smcp.protocol.events import EventSpec, lookup
 from a2c_smcp.protocol.routing import RoutingFields
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer
-from a2c_smcp.server.routing_fields import NAMES, is_array, read_fields
+from a2c_smcp.server.routing_fields import NAMES, is_array, read_fields, result_in
 
 __all__ = [
     "HEAD_ROOM",
@@ -141,9 +141,10 @@ def read_answer(ack: Json, attachments: Sequence[bytes] = ()) -> Answer | Binary
     if attachments:
         _check_attachments(ack, attachments)
         return BinaryAnswer(ack, attachments)
-    if not is_array(ack) and (len(ack) >= LARGE or not isinstance(loads(_text(ack)), list)):
+    result = result_in(ack)
+    if result is None and not is_array(ack) and (len(ack) >= LARGE or not isinstance(loads(_text(ack)), list)):
         raise BadRequest("an ack is an array")
-    return Answer(ack)
+    return Answer(ack, result)
 
 
 def _check_attachments(packet: Json, attachments: Sequence[bytes]) -> None:

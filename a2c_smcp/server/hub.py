@@ -370,9 +370,9 @@ class Hub:
     ) -> None:
         """Only refused joins are always reported: a client can send any number of wrong requests."""
         is_join = event is not None and event.action is Action.JOIN
-        if is_join or self.observation.is_watched:
+        if is_join or self.observation.follows_requests:
             refused = EventRefused(connection, event, error, fields_of(came), size_of(came))
-            (self.observation.report if is_join else self.observation.report_often)(refused)
+            (self.observation.report if is_join else self.observation.report_request)(refused)
 
     async def _end(self, connection: Connection, end: End) -> None:
         try:

@@ -16,6 +16,7 @@ from a2c_smcp.errors import SMCPError, Unavailable
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.results import error_ack
+from a2c_smcp.server.routing_fields import ResultFields
 
 __all__ = [
     "DONE",
@@ -33,9 +34,10 @@ __all__ = [
 
 
 class Answer(msgspec.Struct, eq=False):
-    """The arguments of an ack: a JSON array, as it came."""
+    """The arguments of an ack: a JSON array, as it came. `read` is what was found in it when it was checked."""
 
     body: Json
+    read: ResultFields | None = None
 
     @property
     def size(self) -> int:

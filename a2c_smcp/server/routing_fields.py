@@ -17,15 +17,18 @@ from a2c_smcp.engine.packets import LARGE, Json
 
 __all__ = [
     "NAMES",
+    "ArgumentFields",
     "RequestFields",
     "ResultFields",
     "ToolFields",
     "is_array",
     "raw_params",
+    "read_arguments",
     "read_fields",
     "read_request",
     "read_result",
     "read_tool",
+    "result_in",
 ]
 
 _OBJECT, _ARRAY, _STRING = b'{["'
@@ -56,7 +59,7 @@ class _Fields(TypedDict, total=False):
     params: _Object
 
 
-class RequestFields(msgspec.Struct, eq=False):
+class RequestFields(msgspec.Struct, eq=False, gc=False):
     """The fields of an ordinary request to a computer: read into slots, with their types checked."""
 
     agent: str | UnsetType = UNSET
@@ -85,34 +88,43 @@ class _Params(TypedDict, total=False):
 _NO_JSON = msgspec.Raw(b"")
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, gc=False):
     traceparent: str | None = None
 
+    @property
+    def trace(self) -> str | None:
+        found = self.traceparent
+        return found if found and len(found) <= _MOST_TRACE and found.isascii() and found.isprintable() else None
 
-class ToolFields(msgspec.Struct, eq=False):
-    """What an audit reads of a tool call that was passed on. `params` is JSON, as it came; empty if there is none."""
 
-    tool: str | None = msgspec.field(name="tool_name", default=None)
+class ArgumentFields(msgspec.Struct, eq=False, gc=False):
+    """What an audit reads of each call that was passed on. `params` is JSON, as it came; empty if there is none."""
+
     params: msgspec.Raw = _NO_JSON  # msgspec reads no union with `Raw`
     meta: _Meta | None = msgspec.field(name="_meta", default=None)
 
     @property
     def trace(self) -> str | None:
         """The trace that the call belongs to: the W3C `traceparent` that its caller has sent."""
-        found = self.meta.traceparent if self.meta else None
-        return found if found and len(found) <= _MOST_TRACE and found.isascii() and found.isprintable() else None
+        return self.meta.trace if self.meta else None
 
 
-class _ErrorDetails(msgspec.Struct):
+class ToolFields(ArgumentFields, gc=False):
+    """The same, with the tool of a tool call."""
+
+    tool: str | None = msgspec.field(name="tool_name", default=None)
+
+
+class _ErrorDetails(msgspec.Struct, gc=False):
     outcome: str | None = None
 
 
-class _ErrorFields(msgspec.Struct):
+class _ErrorFields(msgspec.Struct, gc=False):
     code: int | None = None
     details: _ErrorDetails | None = None
 
 
-class ResultFields(msgspec.Struct, eq=False):
+class ResultFields(msgspec.Struct, eq=False, gc=False):
     """How a call was answered: an MCP result, an error of the protocol, or both (WIRE §3)."""
 
     is_error: bool = msgspec.field(name="isError", default=False)
@@ -127,7 +139,7 @@ class ResultFields(msgspec.Struct, eq=False):
         return self.error.details.outcome if self.error and self.error.details else None
 
 
-class _ResultAck(msgspec.Struct, array_like=True):
+class _ResultAck(msgspec.Struct, array_like=True, gc=False):
     result: ResultFields
 
 
@@ -140,6 +152,7 @@ _fields = msgspec.json.Decoder(_Fields)
 _request = msgspec.json.Decoder(RequestFields)
 _raw_fields = msgspec.json.Decoder(_RawFields)
 _params = msgspec.json.Decoder(_Params)
+_arguments = msgspec.json.Decoder(ArgumentFields)
 _tool = msgspec.json.Decoder(ToolFields)
 _result = msgspec.json.Decoder(_ResultAck)
 _elements = msgspec.json.Decoder(_Elements)
@@ -195,22 +208,35 @@ def raw_params(body: Json) -> Json:
     return body[start : start + len(params)]
 
 
+def read_arguments(body: Json) -> ArgumentFields:
+    """The params of a call, and its trace; without what cannot be read."""
+    try:
+        return _arguments.decode(body)
+    except _NOT_READ:
+        return ArgumentFields(msgspec.Raw(raw_params(body)))
+
+
 def read_tool(body: Json) -> ToolFields:
     """The tool of a call, its params and its trace; without what cannot be read."""
     try:
         return _tool.decode(body)
     except _NOT_READ:
-        fields = read_fields(body) or {}
-        name = fields.get("tool_name")
-        return ToolFields(name if isinstance(name, str) else None, msgspec.Raw(raw_params(body)))
+        name = (read_fields(body) or {}).get("tool_name")
+        return ToolFields(msgspec.Raw(raw_params(body)), tool=name if isinstance(name, str) else None)
 
 
-def read_result(ack: Json) -> ResultFields | None:
-    """How the ack of a call says that it ended. `None` if it is no result."""
+def result_in(ack: Json) -> ResultFields | None:
+    """How an ordinary ack of a call says that it ended, which also checks that it is JSON. `None` for any other."""
     try:
         return _result.decode(ack).result
     except _NOT_READ:
-        pass
+        return None
+
+
+def read_result(ack: Json) -> ResultFields | None:
+    """How the ack of a call says that it ended, even if it is unusual. `None` if it is no result."""
+    if read := result_in(ack):
+        return read
     try:
         return _result.decode(_without_halves(ack)).result
     except _NOT_READ:

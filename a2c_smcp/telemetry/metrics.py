@@ -123,6 +123,7 @@ class Metrics:
     def __init__(self, catalog: Iterable[MetricSpec], labels: Mapping[str, str] | None = None) -> None:
         self._families = {spec.name: _Family(spec) for spec in catalog}
         self._labels = tuple((labels or {}).items())
+        self._before_reading: list[Callable[[], None]] = []
 
     def counter(self, name: str, *values: str) -> Series:
         """The series of a counter or a gauge with these values of its labels."""
@@ -142,8 +143,17 @@ class Metrics:
         """Calls `read` whenever metrics are read, in place of counting."""
         self._families[name].read = read
 
+    def before_reading(self, count: Callable[[], None]) -> None:
+        """Calls `count` before metrics are read: it counts what waits to be counted."""
+        self._before_reading.append(count)
+
+    def _be_current(self) -> None:
+        for count in self._before_reading:
+            count()
+
     def value(self, name: str, **labels: object) -> float:
         """The sum of all series of a metric that have these labels. That of a histogram is how many values it has."""
+        self._be_current()
         family = self._families[name]
         wanted = {family.spec.labels.index(label): str(value) for label, value in labels.items()}
         return sum(
@@ -152,6 +162,7 @@ class Metrics:
 
     def render(self) -> str:
         """The text format of Prometheus."""
+        self._be_current()
         return "".join(f"{line}\n" for family in self._families.values() for line in family.lines(self._labels))
 
 

@@ -38,6 +38,17 @@ def put(file: AuditFile, count: int) -> None:
         file.flush()
 
 
+def written_in_blocks(path: Path, *sizes: int) -> list[bytes]:
+    """The lines of a file with blocks of so many entries, and two more of one line."""
+    file = AuditFile(path)
+    for size in sizes:
+        for number in range(size):
+            file.write({"event": "call", "tool": f"tool-{number}", "outcome": "ok"})
+        file.flush()
+    file.close()
+    return path.read_bytes().splitlines(keepends=True)
+
+
 def places(path: Path) -> list[tuple[str, int]]:
     return [(problem.file, problem.line) for problem in verify(path)[0]]
 
@@ -54,15 +65,15 @@ def test_a_file_that_nobody_touched_is_in_order_and_private(tmp_path: Path) -> N
     assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_line_that_was_changed_removed_moved_or_cut_is_found(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("audit") / "audit.jsonl"
-    lines = written(path, 5)
+    lines = written_in_blocks(path, *data.draw(st.sampled_from([(1,) * 5, (5,), (1, 3, 2), (2, 2)])))
     at = data.draw(st.integers(0, len(lines) - 1))
-    kind = data.draw(st.sampled_from(["change", "remove", "move", "repeat", "cut"]))
+    kind = data.draw(st.sampled_from(["change", "remove", "move", "repeat", "cut", "put in", "without hash"]))
     if kind == "change":
         where = data.draw(st.integers(0, len(lines[at]) - 2))
         changed = bytearray(lines[at])
@@ -75,6 +86,11 @@ def test_a_line_that_was_changed_removed_moved_or_cut_is_found(
         lines.insert(other, lines.pop(at))
     elif kind == "repeat":
         lines.insert(at, lines[at])
+    elif kind == "put in":
+        lines.insert(at, b'{"n":%d,"time":"","event":"call","tool":"forged"}\n' % (at + 1))
+    elif kind == "without hash":
+        at = data.draw(st.sampled_from([at for at, line in enumerate(lines) if b'"hash":' in line]))
+        lines[at] = lines[at].rpartition(b',"hash":')[0] + b"}\n"
     else:
         lines = lines[:at]
     path.write_bytes(b"".join(lines))
@@ -90,6 +106,37 @@ def test_the_place_of_a_change_is_named(tmp_path: Path) -> None:
     assert places(path) == [("audit.jsonl", 5)]
     path.write_bytes(b"".join(lines[:-2]))
     assert places(path) == [("audit.jsonl", 8)]
+
+
+def test_a_block_has_one_hash_and_a_change_in_it_is_named_with_all_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    lines = written_in_blocks(path, 1, 4, 1)
+    assert [b'"hash":' in line for line in lines] == [True, True, False, False, False, True, True, True]
+    assert verify(path)[0] == []
+    path.write_bytes(b"".join([*lines[:3], lines[3].replace(b"tool-1", b"tool-X"), *lines[4:]]))
+    (problem,) = verify(path)[0]
+    assert str(problem) == "audit.jsonl:6: one of the lines 3 to 6 was changed, or a line before them was"
+    path.write_bytes(b"".join(lines[:3] + lines[4:]))
+    (problem,) = verify(path)[0]
+    assert str(problem) == "audit.jsonl:4: the lines 4 to 4 are missing before it"
+
+
+def test_a_file_of_an_earlier_version_is_read_and_goes_on(tmp_path: Path) -> None:
+    """In which each line had its hash."""
+    path, before = tmp_path / "audit.jsonl", "0" * 32
+    with path.open("wb") as file:
+        for number in range(1, 4):
+            text = b'{"n":%d,"time":"2026-11-18T06:35:36.246Z","event":"call","tool":"add"' % number
+            before = sha256(before.encode() + text).hexdigest()[:32]
+            file.write(b'%b,"hash":"%b"}\n' % (text, before.encode()))
+    (tmp_path / "audit.jsonl.state").write_bytes(KeptState(ChainState(3, before)).to_bytes())
+    path.chmod(0o600)
+    assert verify(path) == ([], (3, before))
+    written_in_blocks(path, 3)
+    problems, end = verify(path)
+    assert (problems, end.number) == ([], 8)
+    path.write_bytes(path.read_bytes().replace(b'"n":2,"time":"2026', b'"n":2,"time":"2025'))
+    assert places(path) == [("audit.jsonl", 2)]
 
 
 def test_the_chain_goes_on_over_rotated_files_and_restarts(tmp_path: Path) -> None:
@@ -259,6 +306,33 @@ def test_a_line_that_a_crash_has_cut_is_dropped_and_the_chain_goes_on(tmp_path: 
         file.write(b'{"n":11,"time":"2026')
     written(path, 1)
     assert verify(path)[0] == []
+
+
+@pytest.mark.parametrize("cut", [0, 10], ids=["between lines", "in a line"])
+@pytest.mark.parametrize("left", [1, 3])
+def test_a_block_that_a_crash_has_cut_is_ended_by_the_next_process(tmp_path: Path, left: int, cut: int) -> None:
+    path, state = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.state"
+    written(path, 1)
+    before = path.read_bytes(), state.read_bytes()
+    block = written_in_blocks(path, 4)[len(before[0].splitlines()) + 1 :][:4]
+    opened = written_in_blocks(path)[len(before[0].splitlines())]
+    path.write_bytes(b"".join([before[0], opened, *block[:left]])[: -cut or None])
+    state.write_bytes(KeptState(ChainState(4, json.loads(opened)["hash"])).to_bytes())
+    assert verify(path)[0]
+    written(path, 1)
+    assert verify(path)[0] == []
+    kept = left - bool(cut)
+    assert [each["n"] for each in entries(path, EntryFilter())] == list(range(1, 8 + kept))
+
+
+def test_a_block_whose_end_was_cut_off_stays_visible_after_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    lines = written_in_blocks(path, 4)
+    path.write_bytes(b"".join(lines[:3]))
+    assert "the end of its block is missing" in str(verify(path)[0][0])
+    written(path, 1)
+    (problem,) = verify(path)[0]
+    assert str(problem) == "audit.jsonl:4: the lines 4 to 6 are missing before it"
 
 
 def test_a_cut_stays_visible_after_the_next_start(tmp_path: Path) -> None:

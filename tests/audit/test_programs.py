@@ -253,7 +253,7 @@ def audit(place: Place) -> Callable[[], AuditFile]:
     file = AuditFile(place.folder / "audit.jsonl")
     for each in ENTRIES:
         file.write(each)
-    file.flush()
+        file.flush()
     return lambda: file
 
 

@@ -79,6 +79,9 @@ OUTCOMES = [
         404,
     ),
     ({"error": {"code": 403, "message": "Forbidden", "details": {}}, "isError": True}, "denied", 403),
+    ({"error": {"code": 10**30, "details": {"outcome": "done"}}, "isError": True}, "error", 10**30),
+    ({"error": {"code": 404}, "isError": "no"}, "error", 500),
+    (result(_meta={"error": {"code": 1}}, extra='"isError":true'), "ok", None),
     ("not a result", "error", 500),
     (result("\ud83d"), "ok", None),
     (result("x" * 150_000, isError=True), "tool_error", None),
@@ -96,6 +99,29 @@ async def test_a_call_is_one_line_with_the_outcome_of_its_tool(
     assert (line["agent"], line["computer"], line["address"]) == ("planner", "laptop", "127.0.0.1")
     assert line["trace"] == "00-abc-def-01"
     assert line["bytes_in"] > 0 < line["bytes_out"]
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_the_arguments_of_every_call_are_hashed_large_ones_too(audited: Audited, size: int) -> None:
+    """A Server forgets a large request as soon as it is answered."""
+    audited.computer.answers(TOOL, result())
+    for path in ("a" * size, "a" * size, "b" * size):
+        await audited.agent.call_tool("laptop", params={"path": path})
+    first, again, other = (line["arguments"] for line in audited.lines())
+    assert first == again != other
+
+
+async def test_calls_of_one_turn_are_lines_of_their_own(audited: Audited) -> None:
+    """Of two tools, with two outcomes, over one route and another."""
+    gate = Gate(result())
+    audited.computer.answers(TOOL, gate)
+    calls = [(tool, f"{tool}-{number}") for number in range(8) for tool in ("add", "sub")]
+    asked = [asyncio.create_task(audited.agent.call_tool("laptop", tool=tool, req_id=each)) for tool, each in calls]
+    await audited.computer.was_asked(TOOL, len(calls))
+    gate.open()
+    await asyncio.gather(*asked)
+    assert sorted((line["tool"], line["req_id"]) for line in audited.lines()) == sorted(calls)
+    assert verify(audited.file)[0] == []
 
 
 REFUSED: list[tuple[dict[str, Any], int]] = [
@@ -187,7 +213,8 @@ async def test_each_refusal_is_one_line_and_nothing_secret_is_in_the_file(audite
     assert (line["request"], line["code"]) == ("server:join_office", 403)
     audited.computer.answers("client:get_config", {"servers": {}, "canary": 1})
     await audited.agent.request("client:get_config", "laptop")
-    assert [line["outcome"] for line in audited.lines("config read")] == ["ok"]
+    (read,) = audited.lines("config read")
+    assert (read["outcome"], "ms" in read, "seconds" in read) == ("ok", True, False)
     audited.computer.answers(TOOL, result("canary-result"))
     await audited.agent.call_tool("laptop", params={"path": SECRET})
     assert "canary" not in audited.file.read_text("utf-8")

@@ -31,13 +31,13 @@ class Malice:
     def passed(self, kind: str, event: str) -> list[Any]:
         return [data for each, name, data in self.seen if (each, name) == (kind, event)]
 
-    def _on_begin(self, event: Any, caller: Any, target: Any, envelope: Envelope, *rest: Any) -> None:
+    def _on_begin(self, route: Any, envelope: Envelope, *rest: Any) -> None:
         data = loads_exactly(envelope.body)
-        self.seen.append(("request", event.name, data))
-        changed = self.request(event.name, data)
+        self.seen.append(("request", route.event.name, data))
+        changed = self.request(route.event.name, data)
         if changed is not data:
             envelope = Envelope(dumps(changed).encode())
-        self._begin(event, caller, target, envelope, *rest)
+        self._begin(route, envelope, *rest)
 
     def _on_answered(self, call: Any, callee: Any, outcome: Any) -> None:
         if isinstance(outcome, Answer):

@@ -6,11 +6,16 @@ import asyncio
 import os
 import re
 import signal
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
 
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.protocol.events import lookup
+from a2c_smcp.server import Settings, create_app
+from a2c_smcp.server.connections import Connection
+from a2c_smcp.server.observation import EventRefused
 from tests.cli.programs import Place
 from tests.cli.test_workers import Crew
 from tests.conftest import TRANSPORTS
@@ -20,6 +25,16 @@ Samples = dict[str, float]
 
 OK = {"content": [{"type": "text", "text": "3"}], "isError": False}
 FAILED = {"content": [{"type": "text", "text": "no"}], "isError": True}
+
+
+async def test_what_was_gathered_in_a_turn_is_counted_before_metrics_are_read() -> None:
+    app = create_app(Settings(metrics=True))
+    app.observation.gathers = True
+    refused = EventRefused(cast(Connection, None), lookup("client:tool_call"), BadRequest("no"))
+    for count in (1, 2):
+        app.observation.report_request(refused)
+        assert app.metrics.value("a2c_calls_total", event="client:tool_call", outcome="bad_request") == count
+    await app.close()
 
 
 async def scrape(url: str) -> Samples:

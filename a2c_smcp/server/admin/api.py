@@ -203,7 +203,7 @@ class AdminAPI:
         return self._operations.view.calls()
 
     async def _node_history(self, request: AdminRequest) -> object:
-        return self._operations.history.snapshot()
+        return self._operations.own_history()
 
     async def _node_row(self, request: AdminRequest) -> object:
         return self._operations.view.row()

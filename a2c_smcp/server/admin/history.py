@@ -133,7 +133,7 @@ class Snapshot(msgspec.Struct):
 
 
 class History:
-    """An observer of calls and refusals."""
+    """A recorder of calls and refusals."""
 
     def __init__(self, node: str | None) -> None:
         self._node = node
@@ -142,12 +142,14 @@ class History:
         self._steps: deque[Interval] = deque(maxlen=_STEPS)
         self._computers: OrderedDict[tuple[str, str], ComputerNumbers] = OrderedDict()
 
-    def observe(self, happened: Happened) -> None:
-        if isinstance(happened, CallEnded):
-            if happened.call.event.is_call:
-                self._note_call(happened)
-        elif isinstance(happened, HandshakeRefused | EventRefused | ReaderCut):
-            self._note_refusal(happened)
+    def record(self, happened: Sequence[Happened]) -> None:
+        now = time.time()
+        for each in happened:
+            if isinstance(each, CallEnded):
+                if each.call.event.is_call:
+                    self._note_call(each, now)
+            elif isinstance(each, HandshakeRefused | EventRefused | ReaderCut):
+                self._note_refusal(each, now)
 
     def snapshot(self) -> Snapshot:
         begin = time.time() - WINDOW
@@ -158,8 +160,8 @@ class History:
             list(self._computers.values()),
         )
 
-    def _note_call(self, happened: CallEnded) -> None:
-        call, result, now = happened.call, happened.result, time.time()
+    def _note_call(self, happened: CallEnded, now: float) -> None:
+        call, result = happened.call, happened.result
         is_fine = result.outcome in _FINE
         reason = None if is_fine else f"{result.outcome} {result.code}" if result.code else result.outcome
         self._ended.append(
@@ -188,8 +190,8 @@ class History:
             if reason and isinstance(numbers, ComputerNumbers):
                 numbers.last_failure, numbers.failed_at = reason, now
 
-    def _note_refusal(self, happened: HandshakeRefused | EventRefused | ReaderCut) -> None:
-        facts, now = describe(happened), time.time()
+    def _note_refusal(self, happened: HandshakeRefused | EventRefused | ReaderCut, now: float) -> None:
+        facts = describe(happened)
         self._step(now).refused += 1
         text = {name: str(facts.get(name) or "") for name in ("principal", "address", "office", "name", "reason")}
         if isinstance(happened, EventRefused):

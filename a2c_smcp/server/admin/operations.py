@@ -85,11 +85,11 @@ class Operations:
     def __init__(self, view: NodeView, keys: ServerKeys, history: History) -> None:
         self.view = view
         self.keys = keys
-        self.history = history
+        self._history = history
         self.sessions: NodeSessions | None = None
         self.others = OtherNodes(as_shared(view.hub.directory))
         self.source = EventSource(view.hub.observation, view.node)
-        view.hub.observation.add(history.observe, often=True)
+        view.hub.observation.record(history.record)
 
     async def close(self) -> None:
         self.source.end_all()
@@ -119,10 +119,15 @@ class Operations:
         rows = [*self.view.calls(), *(row for body in answers.bodies.values() for row in _calls.decode(body))]
         return RowsOfNodes(page_of(selection.choose(rows), selection, lambda row: row.place), answers.missing)
 
+    def own_history(self) -> Snapshot:
+        """What this node has recorded."""
+        self.view.hub.observation.settle()
+        return self._history.snapshot()
+
     async def past(self) -> tuple[Snapshot, list[Missing]]:
         """What has ended, and the numbers, of all nodes."""
         answers = await self.others.ask("history")
-        return merged([self.history.snapshot(), *map(_history.decode, answers.bodies.values())]), answers.missing
+        return merged([self.own_history(), *map(_history.decode, answers.bodies.values())]), answers.missing
 
     async def ended(self, selection: Selection) -> RowsOfNodes[EndedRow]:
         """Tool calls that have ended, the newest first."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from functools import cached_property
 from hashlib import sha256
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -95,7 +95,7 @@ class Call(msgspec.Struct, eq=False):
     sent to cancel it. The end of a call that `is_reported` was reported by another node. `until` is the deadline, by
     `time.monotonic`, which is also the event loop's clock. `bucket` is what `Deadlines.add` returned.
     `sent` counts how often it was written to its computer: an error of a call that was never written says `not_run`
-    (WIRE §5), any other `unknown`, unless the node that refused it knows better.
+    (WIRE §5), any other `unknown`, unless the node that refused it knows better. `notes` are those of its route.
     """
 
     event: EventSpec
@@ -122,6 +122,7 @@ class Call(msgspec.Struct, eq=False):
     callee: Callee | None = None
     ack: int = 0
     known_by: CallIdentity | None = None
+    notes: dict[str, Any] | None = None
 
     @property
     def identity(self) -> CallIdentity:

@@ -44,9 +44,10 @@ from a2c_smcp.server.calls.by_connection import CallsByConnection, ConnectionCal
 from a2c_smcp.server.calls.call import Asker, Call, Callee, CallIdentity, Deliver, Key, Waiter, key_of
 from a2c_smcp.server.calls.deadlines import Deadlines, StallDetector
 from a2c_smcp.server.calls.kept_answers import KeptAnswers
+from a2c_smcp.server.calls.routes import Route
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.observation import CallBegun, CallEnded, Observation
+from a2c_smcp.server.observation import CallBegun, Observation, call_ended
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
 from a2c_smcp.server.settings import Limits
 
@@ -91,9 +92,7 @@ class Calls:
 
     def begin(
         self,
-        event: EventSpec,
-        caller: Member,
-        target: Member,
+        route: Route,
         envelope: Envelope,
         req_id: str,
         timeout: float,
@@ -102,7 +101,8 @@ class Calls:
         number: int | None,
     ) -> None:
         """Passes a request on. `asker` is answered once, perhaps at once. Raises what refuses the request."""
-        now, sid, target_sid = monotonic(), caller.sid, target.sid
+        event, caller, target, now = route.event, route.caller, route.target, monotonic()
+        sid, target_sid = caller.sid, target.sid
         key = known = None
         if event.is_call:
             key = (caller.office_id, caller.instance or caller.owner, caller.name, req_id)
@@ -125,7 +125,7 @@ class Calls:
         call = Call(
             event, caller, target, envelope, req_id, size, key, timeout, now + timeout, sid, target_sid, asker, number
         )
-        call.sent_before = sent_before
+        call.sent_before, call.notes = sent_before, route.notes
         call.bucket = self._deadlines.add(call, now + timeout)
         self._count += 1
         by_connection[sid], by_connection[target_sid] = asking, serving
@@ -253,7 +253,7 @@ class Calls:
         if call.outcome is not None:
             return
         call.outcome = outcome
-        if self._observation.is_watched:
+        if self._observation.follows_requests:
             self._report_end(call, outcome)
         self._count -= 1
         self._deadlines.discard(call, call.bucket)
@@ -275,9 +275,9 @@ class Calls:
 
     def _report_end(self, call: Call, outcome: Outcome) -> None:
         """Before the answer leaves, if the agent is a client of this node."""
-        if not (call.is_reported or self._is_elsewhere(call.caller_sid)):
-            ends = self._connections.get(call.caller_sid), self._connections.get(call.target_sid)
-            self._observation.report_often(CallEnded(call, outcome, *ends))
+        connection, computer = self._connections.get(call.caller_sid), self._connections.get(call.target_sid)
+        if not call.is_reported and (connection is not None or not self._is_elsewhere(call.caller_sid)):
+            self._observation.report_request(call_ended(call, outcome, connection, computer))
 
     def _answer_waiters(self, waiters: Sequence[Waiter], event: EventSpec, outcome: Outcome) -> None:
         for waiter in waiters:

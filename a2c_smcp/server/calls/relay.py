@@ -109,7 +109,7 @@ class Relay:
         number: int | None,
     ) -> None:
         seconds = self._limits.request_timeout if timeout is None else timeout + _SERVER_MARGIN
-        self.calls.begin(route.event, route.caller, route.target, envelope, req_id, seconds, sent_before, asker, number)
+        self.calls.begin(route, envelope, req_id, seconds, sent_before, asker, number)
 
     # What computers tell
 
@@ -175,9 +175,7 @@ class Relay:
             return
         self._from_nodes.value += 1
         self.calls.begin(
-            request.event,
-            request.caller,
-            target,
+            Route(request.event, request.caller, target),
             request.envelope,
             request.req_id,
             request.timeout,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from a2c_smcp.protocol.codec import Check, checks_beside
@@ -26,19 +27,21 @@ _READ = frozenset(RequestFields.__struct_fields__)
 _MOST = 256
 
 
-class Route(NamedTuple):
+class Route(msgspec.Struct, eq=False):
     """From a caller to a target. It is valid as long as every office of the caller's connection is unchanged.
 
     `checks` are those that a request still has to pass. A call must have a `timeout`, too, and a tool call `params`.
+    All tool calls of a route are of one tool: in `notes` a recorder may keep what it has found out about them.
     """
 
     event: EventSpec
-    offices: tuple[Office, ...]
     caller: Member
     target: Member
-    checks: tuple[Check, ...]
-    is_call: bool
-    is_tool_call: bool
+    offices: tuple[Office, ...] = ()
+    checks: tuple[Check, ...] = ()
+    is_call: bool = False
+    is_tool_call: bool = False
+    notes: dict[str, Any] = {}
 
     def is_sound(self, request: RequestFields) -> bool:
         """Whether the other fields are sound. If not, the whole payload has to be checked."""
@@ -53,7 +56,7 @@ class Route(NamedTuple):
 
 def make_route(event: EventSpec, offices: Sequence[Office], caller: Member, target: Member) -> Route:
     checks = checks_beside(_SOUND, event, NAMES)
-    return Route(event, tuple(offices), caller, target, checks, event.is_call, event.name == TOOL_CALL_EVENT)
+    return Route(event, caller, target, tuple(offices), checks, event.is_call, event.name == TOOL_CALL_EVENT)
 
 
 class RouteCache:

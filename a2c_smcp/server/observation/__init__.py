@@ -1,11 +1,16 @@
 """What happens on a Server, reported as typed values to observers in the same process.
 
-An observer is a function that takes one of the classes of `Happened`; the audit file, the metrics, the operator's event
-stream and the log are four of them. `app.observation.add(observer)` (or `hub.observation`) adds one; with
-`often=True` it is also told what happens often: calls, updates and tells. While nobody wants these, a call costs one
-test of `is_watched`. An observer is called in the step of the event loop in which the thing happens, before the answer
-leaves. It must not wait, nor change anything; if it raises, the exception is logged and the Server goes on.
-`describe` gives the facts of any of them as a flat object for JSON, without secrets.
+An observer is a function that takes one of the classes of `Happened`; the operator's event stream and the log are two
+of them. `app.observation.add(observer)` (or `hub.observation`) adds one; with `often=True` it is also told what
+happens often: calls, updates and tells. It is called in the step of the event loop in which the thing happens, before
+the answer leaves. `describe` gives the facts of any of them as a flat object for JSON, without secrets.
+
+A recorder, such as the audit file and the metrics, is called with all that has happened in a turn of the event loop, in
+its order, before anything of it is written to a socket: so what it costs is paid once a turn, and little for each call.
+`observation.record(recorder)` adds one. It is not told what is under way: calls that begin, updates, tells.
+
+Neither may wait, nor change anything; if one raises, the exception is logged and the Server goes on. While nobody wants
+to know of calls, a call costs one test of `follows_requests`.
 
 Each thing is reported once in a cluster, by one node:
 
@@ -37,8 +42,9 @@ from a2c_smcp.server.observation.happened import (
     TakenOver,
     Told,
     Updated,
+    call_ended,
 )
-from a2c_smcp.server.observation.reporting import Observation, Observer, describe
+from a2c_smcp.server.observation.reporting import Observation, Observer, Recorder, describe
 
 __all__ = [
     "CallBegun",
@@ -57,8 +63,10 @@ __all__ = [
     "Observer",
     "OperatorActed",
     "ReaderCut",
+    "Recorder",
     "TakenOver",
     "Told",
     "Updated",
+    "call_ended",
     "describe",
 ]

@@ -12,9 +12,10 @@ from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.names import MAX_NAME
 from a2c_smcp.protocol.offices import Member
-from a2c_smcp.protocol.results import CallResult, call_result
+from a2c_smcp.protocol.results import ANSWERED, OK, TOOL_ERROR, CallResult, call_result
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.connections import Connection
+from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
 from a2c_smcp.server.routing_fields import ToolFields, read_result, read_tool
 
@@ -36,6 +37,7 @@ __all__ = [
     "TakenOver",
     "Told",
     "Updated",
+    "call_ended",
 ]
 
 
@@ -93,26 +95,29 @@ class CallBegun(msgspec.Struct, eq=False):
     connection: Connection | None
 
 
-class CallEnded(msgspec.Struct, eq=False):
+class CallEnded(msgspec.Struct, eq=False, gc=False):
     """A request to a computer has its outcome, which is about to leave for the agent.
 
     `connection` is the agent's; `None` if the agent is away. `computer` is the computer's, if it is a client of this
-    node. `seconds` is the time since the request came, `sent` and
-    `answered` are sizes in bytes. What has to be read from the bodies is read when it is asked for, once.
+    node. `result` is the outcome as one word, such as `ok`, `tool_error` or `timeout`, with the code of an error.
+    `seconds` is the time since the request came, `sent` and `answered` are sizes in bytes. What has to be read from
+    the request is read when it is asked for, once.
     """
 
     call: Call
+    envelope: Envelope | None
     outcome: Outcome
     connection: Connection | None
-    computer: Connection | None = None
+    computer: Connection | None
+    result: CallResult
+    seconds: float
     request: ToolFields | None = None
-    answer: CallResult | None = None
 
     @property
     def fields(self) -> ToolFields:
-        """What an audit may want of the request: `tool_name`, `params` as raw JSON, `trace` (its `traceparent`)."""
+        """What may be recorded of the request: `tool`, `params` as raw JSON, `trace` (its `traceparent`)."""
         if self.request is None:
-            self.request = read_tool(self.call.envelope.body if self.call.envelope else b"")
+            self.request = read_tool(self.envelope.body if self.envelope else b"")
         return self.request
 
     @property
@@ -121,21 +126,10 @@ class CallEnded(msgspec.Struct, eq=False):
         return self.fields.tool if self.call.event.is_call and not self.call.event.is_sealed else None
 
     @property
-    def result(self) -> CallResult:
-        """The outcome as one word, such as `ok`, `tool_error` or `timeout`, with the code of an error."""
-        if self.answer is None:
-            self.answer = _read_result(self.call.event, self.outcome)
-        return self.answer
-
-    @property
     def answered_by(self) -> str | None:
         """The device that the computer has proved, if it has answered, and is bound to one."""
         is_answered = self.computer is not None and isinstance(self.outcome, Answer | BinaryAnswer)
         return self.computer.principal.device if is_answered and self.computer else None
-
-    @property
-    def seconds(self) -> float:
-        return monotonic() - self.call.until + self.call.timeout
 
     @property
     def sent(self) -> int:
@@ -234,12 +228,24 @@ Happened: TypeAlias = (
 )
 
 
-def _read_result(event: EventSpec, outcome: Outcome) -> CallResult:
-    if isinstance(outcome, Refused):
+def call_ended(call: Call, outcome: Outcome, connection: Connection | None, computer: Connection | None) -> CallEnded:
+    """That a request has this outcome now. A large request is forgotten later: its envelope is kept for recorders."""
+    seconds = monotonic() - call.until + call.timeout
+    return CallEnded(call, call.envelope, outcome, connection, computer, _result_of(call.event, outcome), seconds)
+
+
+def _result_of(event: EventSpec, outcome: Outcome) -> CallResult:
+    """How a request ended, in one word."""
+    if isinstance(outcome, Answer):
+        read = outcome.read or read_result(outcome.body)
+        if read is not None and read.error is None:
+            return TOOL_ERROR if read.is_error else ANSWERED if event.is_sealed else OK
+    elif isinstance(outcome, Refused):
         return call_result(outcome.error.code, ran=outcome.error.outcome if event.is_call else None)
-    if not isinstance(outcome, Answer | BinaryAnswer):
+    elif isinstance(outcome, BinaryAnswer):
+        read = read_result(outcome.body)
+    else:
         return call_result(SMCPError.code)
-    read = read_result(outcome.body)
     if read is None:
         return call_result(SMCPError.code if event.is_call else None)
     return call_result(read.code, is_error=read.is_error, ran=read.ran, is_sealed=event.is_sealed)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any, TypeAlias
 
-from a2c_smcp.audit.observers import Observers
+from a2c_smcp.audit.observers import Observers, tell
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.results import call_result
 from a2c_smcp.server.calls.call import Call
@@ -32,19 +33,74 @@ from a2c_smcp.server.observation.happened import (
     Updated,
 )
 
-__all__ = ["Observation", "Observer", "describe"]
+__all__ = ["Observation", "Observer", "Recorder", "describe"]
 
 _audit = logging.getLogger("a2c_smcp.audit")
 
 Observer: TypeAlias = Callable[[Happened], None]
+Recorder: TypeAlias = Callable[[Sequence[Happened]], None]
 
 
 class Observation(Observers[Happened]):
-    """The observers of one Server. The log is always told, of what does not happen often."""
+    """The observers and recorders of one Server. The log is always told, of what does not happen often.
+
+    `follows_requests`: whether somebody wants to be told how each request has ended. If it `gathers`, recorders are
+    told once in a turn of the event loop: the web server then has to call `settle` before it writes to a socket.
+    Otherwise they are told at once.
+    """
+
+    gathers = False
 
     def __init__(self) -> None:
         super().__init__()
+        self._recorders: tuple[Recorder, ...] = ()
+        self._gathered: list[Happened] = []
         self.add(_log)
+
+    def add(self, observer: Observer, *, often: bool = False) -> None:
+        super().add(observer, often=often)
+        self.follows_requests = self.is_watched or bool(self._recorders)
+
+    def remove(self, observer: Observer) -> None:
+        super().remove(observer)
+        self.follows_requests = self.is_watched or bool(self._recorders)
+
+    def record(self, recorder: Recorder) -> None:
+        """Adds a recorder, until it is dropped."""
+        self._recorders = (*self._recorders, recorder)
+        self.follows_requests = True
+
+    def drop(self, recorder: Recorder) -> None:
+        self.settle()
+        self._recorders = tuple(each for each in self._recorders if each != recorder)
+        self.follows_requests = self.is_watched or bool(self._recorders)
+
+    def report(self, happened: Happened) -> None:
+        super().report(happened)
+        if self._recorders:
+            self._record(happened)
+
+    def report_request(self, happened: CallEnded | EventRefused) -> None:
+        """Tells how a request has ended. Call it only if `follows_requests`."""
+        if self.is_watched:
+            self.report_often(happened)
+        if self._recorders:
+            self._record(happened)
+
+    def _record(self, happened: Happened) -> None:
+        gathered = self._gathered
+        gathered.append(happened)
+        if not self.gathers:
+            self.settle()
+        elif len(gathered) == 1:  # at the end of the turn, if nothing is written to a socket before
+            asyncio.get_running_loop().call_soon(self.settle)
+
+    def settle(self) -> None:
+        """Tells recorders what has happened since the last time."""
+        if gathered := self._gathered:
+            self._gathered = []
+            for recorder in self._recorders:
+                tell(recorder, gathered)
 
 
 def _log(happened: Happened) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 from a2c_smcp.protocol.events import EVENTS, Action, EventSpec
 from a2c_smcp.protocol.results import call_result
 from a2c_smcp.server.connections import Connections
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.observation.happened import CallEnded, EventRefused, Happened
-from a2c_smcp.server.outcomes import Answer
 from a2c_smcp.telemetry import conventions, tracing
 from a2c_smcp.telemetry.metrics import HistogramSeries, Metrics, Series
 
 __all__ = ["CallMetrics", "record_call", "watch_offices"]
 
 _KNOWN = frozenset(event.name for event in EVENTS)
-_OK = "ok"
 _OTHER = "other"
 """The label of all events that this version does not know: clients choose their names."""
 
@@ -27,29 +26,23 @@ class CallMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._series: dict[tuple[str, str], Series] = {}
-        self._durations: dict[str, HistogramSeries] = {}
+        self._series: dict[tuple[str, str], tuple[Series, HistogramSeries]] = {}
 
-    def __call__(self, happened: Happened) -> None:
-        if type(happened) is CallEnded:
-            event = happened.call.event
-            self._count(event, _OK if _is_plain_success(happened) else happened.result.outcome)
-            (self._durations.get(event.name) or self._duration(event)).observe(happened.seconds)
-        elif type(happened) is EventRefused and happened.event and happened.event.action is Action.FORWARD:
-            self._count(happened.event, call_result(happened.error.code).outcome)
+    def __call__(self, happened: Sequence[Happened]) -> None:
+        for each in happened:
+            if type(each) is CallEnded:
+                event, outcome = each.call.event, each.result.outcome
+                calls, durations = self._series.get((event.name, outcome)) or self._series_of(event, outcome)
+                calls.value += 1
+                durations.observe(each.seconds)
+            elif type(each) is EventRefused and each.event and each.event.action is Action.FORWARD:
+                self._metrics.count("a2c_calls_total", _label(each.event), call_result(each.error.code).outcome)
 
-    def _count(self, event: EventSpec, outcome: str) -> None:
-        series = self._series.get((event.name, outcome))
-        if series is None:
-            series = self._metrics.counter("a2c_calls_total", _label(event), outcome)
-            if event.name in _KNOWN:
-                self._series[event.name, outcome] = series
-        series.value += 1
-
-    def _duration(self, event: EventSpec) -> HistogramSeries:
-        series = self._metrics.histogram("a2c_call_duration_seconds", _label(event))
+    def _series_of(self, event: EventSpec, outcome: str) -> tuple[Series, HistogramSeries]:
+        calls = self._metrics.counter("a2c_calls_total", _label(event), outcome)
+        series = calls, self._metrics.histogram("a2c_call_duration_seconds", _label(event))
         if event.name in _KNOWN:
-            self._durations[event.name] = series
+            self._series[event.name, outcome] = series
         return series
 
 
@@ -88,18 +81,6 @@ def _record(happened: CallEnded, times: tracing.Times) -> None:
     error_type = None if result.code is None else result.outcome
     facts = call.event.name, happened.tool, call.target.name, call.caller.office_id, call.req_id, result.outcome
     tracing.record(conventions.relayed, happened.fields.trace, times, error_type, *facts)
-
-
-def _is_plain_success(happened: CallEnded) -> bool:
-    """Whether the answer is a success by the look of its bytes, which nearly all are. Others are read as JSON.
-
-    Quotes within a string are escaped, so these bytes are keys.
-    """
-    if happened.call.event.is_sealed or type(happened.outcome) is not Answer:
-        return False
-    body = happened.outcome.body
-    is_once = isinstance(body, bytes) and body.count(b'"isError"') == body.count(b'"isError":false') == 1
-    return is_once and b'"error"' not in body
 
 
 def _label(event: EventSpec) -> str:

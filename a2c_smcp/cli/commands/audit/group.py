@@ -137,7 +137,7 @@ def _verify(
     if problems:
         for problem in problems:
             put_text(printable(str(problem)))
-        raise Failed(f"{file} was changed: {len(problems)} of its lines are wrong", "Compare it with a copy.")
+        raise Failed(f"{file} was changed: at least {len(problems)} of its lines are wrong", "Compare it with a copy.")
     put_text(f"ok: the last line is {end.number}, its hash is {end.hash}")
 
 
