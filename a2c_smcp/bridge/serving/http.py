@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from a2c_smcp.bridge.options import BridgeOptions
+from a2c_smcp.bridge.serving.joined_writes import with_joined_writes
 from a2c_smcp.bridge.serving.lasting_sessions import LastingSessions
 from a2c_smcp.bridge.serving.newcomers import guarded, trust
 from a2c_smcp.bridge.serving.plain_calls import PlainCalls
@@ -259,9 +260,10 @@ async def serve_http(
                 on_ready()
 
     endable = _Endable(app)
+    protocol = with_joined_writes(AutoHTTPProtocol)
     config = uvicorn.Config(
         endable,
-        http=cast(Any, guarded(AutoHTTPProtocol)) if wants_key else "auto",
+        http=cast(Any, guarded(protocol) if wants_key else protocol),
         ws="none",
         log_level="warning",
         access_log=False,

@@ -6,8 +6,8 @@ asked for; no tracing. Whatever is not plain goes on to the SDK as it came, also
 SDK refuses. A plain call is answered by the same handler (`OfficeServer.call_tool`), whose result is sent as the SDK
 would send it.
 
-One task of the web server waits for the answer. A second one waits for the client to go, which cancels the call. If the
-answer takes longer than `_SILENCE`, a stream is begun, and kept open by comments.
+One task of the web server waits for the answer. If that takes longer than `_SHORT_WAIT`, a second one waits for the
+client to go, which cancels the call; after `_SILENCE` more, a stream is begun, and kept open by comments.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 _METHOD = "tools/call"
 _RESERVED = "io.modelcontextprotocol/"
 _SHORT = 64 * 1024
+_SHORT_WAIT = 0.05  # seconds: most calls end before, and need no second task
 _SILENCE = 15.0
 """Seconds after which a proxy may close a connection on which nothing is sent."""
 _MOST_KNOWN = 1024
@@ -189,20 +190,15 @@ class _Exchange:
 
     def __init__(self, call: _PlainCall, server: OfficeServer, send: Send) -> None:
         self._call, self._server, self._send = call, server, send
+        self._timer: asyncio.TimerHandle | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._stream: asyncio.Task[None] | None = None
         self._has_begun = self._is_gone = False
 
     async def answer(self, receive: Receive) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task
-
-        def on_gone(_: asyncio.Future[Any]) -> None:
-            self._is_gone = True
-            task.cancel()
-
-        leaving = asyncio.ensure_future(until_disconnect(receive))
-        leaving.add_done_callback(on_gone)
-        timer = loop.call_later(_SILENCE, self._begin_stream)
+        self._timer = loop.call_later(_SHORT_WAIT, self._watch, task, receive)
         try:
             status, answer = await self._answered()
         except asyncio.CancelledError:
@@ -210,12 +206,28 @@ class _Exchange:
                 return
             raise
         finally:
-            timer.cancel()
-            leaving.remove_done_callback(on_gone)
-            leaving.cancel()
-            if self._stream:
-                self._stream.cancel()
+            self._timer.cancel()
+            self._stop_watching()
         await self._write(status, answer)
+
+    def _watch(self, task: asyncio.Task[Any], receive: Receive) -> None:
+        """Cancel the task if the client goes, and keep the connection to it open."""
+
+        def on_gone(leaving: asyncio.Task[None]) -> None:
+            if leaving is self._leaving:
+                self._is_gone = True
+                task.cancel()
+
+        loop = asyncio.get_running_loop()
+        self._leaving = loop.create_task(until_disconnect(receive))
+        self._leaving.add_done_callback(on_gone)
+        self._timer = loop.call_later(_SILENCE, self._begin_stream)
+
+    def _stop_watching(self) -> None:
+        leaving, self._leaving = self._leaving, None
+        for each in (leaving, self._stream):
+            if each:
+                each.cancel()
 
     async def _answered(self) -> tuple[int, bytes]:
         """Status and body of the answer."""
