@@ -104,11 +104,12 @@ class Membership:
 
     async def guard(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Do work that needs the office. Raises the trouble, also if it comes in the middle."""
-        try:
-            await self.recovered()
-        except BaseException:
-            work.close()
-            raise
+        if self.trouble is not None:
+            try:
+                await self.recovered()
+            except BaseException:
+                work.close()
+                raise
         limit = asyncio.timeout(None)
         try:
             async with limit:

@@ -22,6 +22,7 @@ import mcp_types as types
 import msgspec
 import orjson
 from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
 from mcp.server.streamable_http import check_accept_headers
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
@@ -145,7 +146,7 @@ class PlainCalls:
         if client is None or "progressToken" in meta:
             return None
         sent = {"name": name, "arguments": params.arguments, "_meta": {key: _value(meta[key]) for key in meta}}
-        context: Request = Request(
+        context: Request = ServerRequestContext(
             session=cast(Any, client),
             lifespan_context=None,
             protocol_version=LATEST_MODERN_VERSION,

@@ -91,14 +91,22 @@ class OfficeServer(MCPServer):
     # Requests
 
     async def call_plainly(self, context: Request, params: types.CallToolRequestParams) -> dict[str, Any]:
-        """As the SDK calls `call_tool` for a client of 2026-07-28: the result is sent as it is. Raises `MCPError`."""
+        """As the SDK calls `call_tool` for a client of 2026-07-28: the result is sent as it is. Raises `MCPError`.
 
-        async def call(context: Request) -> HandlerResult:
-            return self.as_sent(context, await self.translated_call(context, params))
-
+        The request brings no state of an earlier one.
+        """
         if self._on_client and (client := client_of(context)):
             self._on_client(client["name"])
-        return cast(dict[str, Any], await self.state_boundary(context, call))
+        result = self.as_sent(context, await self.translated_call(context, params))
+        return result if "requestState" not in result else await self._sealed(context, result)
+
+    async def _sealed(self, context: Request, result: dict[str, Any]) -> dict[str, Any]:
+        """A result whose state the client gives back, and cannot change."""
+
+        async def answer(_: Request) -> HandlerResult:
+            return result
+
+        return cast(dict[str, Any], await self.state_boundary(context, answer))
 
     async def call_tool(self, context: Request, params: types.CallToolRequestParams) -> dict[str, Any]:
         name, arguments = params.name, params.arguments or {}

@@ -68,6 +68,7 @@ class MCPServer(Server[None], ABC):
             cache_hints={"resources/read": CacheHint()},
             get_tool_input_schema=self.input_schema,
         )
+        self._stamp = self.server_info_stamp
         self._add_handlers()
         sealing = RequestStateSecurity.ephemeral(ttl=STATE_TTL)
         self.state_boundary = RequestStateBoundary(sealing, default_audience=name)
@@ -182,7 +183,7 @@ class MCPServer(Server[None], ABC):
             except ValidationError:
                 logger.exception("a tool returned an invalid result")
                 raise MCPError(types.INTERNAL_ERROR, "Handler returned an invalid result") from None
-        meta = {**(result.get("_meta") or {}), types.SERVER_INFO_META_KEY: self.server_info_stamp}
+        meta = {**(result.get("_meta") or {}), types.SERVER_INFO_META_KEY: self._stamp}
         return {**result, "_meta": meta}
 
     def _translated(
