@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from a2c_smcp.bridge.serving.http import JoinedWrites
 from a2c_smcp.bridge.serving.newcomers import guarded, trust
 from a2c_smcp.server import Limits
 from tests.bridge.offices import KEY, BridgedOffice
@@ -295,3 +296,41 @@ async def response_in(stream: Any, number: int) -> dict[str, Any] | None:
             if message.get("id") == number:
                 return message
     return None
+
+
+class _Written(asyncio.Transport):
+    """Keeps what is written, write by write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def test_the_head_of_an_answer_leaves_with_what_follows_it_at_once() -> None:
+    head, other = b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 204 No Content\r\n\r\n"
+    written = _Written()
+    joined = JoinedWrites(written)
+    joined.write(head)
+    joined.write(b"body")
+    joined.write(b"more")
+    assert written.writes == [head + b"body", b"more"]
+    joined.write(other)
+    assert len(written.writes) == 2
+    await asyncio.sleep(0)
+    assert written.writes[2:] == [other]
+    joined.write(head)
+    joined.close()
+    assert (written.writes[3:], joined.is_closing()) == ([head], True)
+    joined.write(head)
+    await asyncio.sleep(0)
+    assert len(written.writes) == 4

@@ -24,7 +24,6 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from a2c_smcp.bridge.options import BridgeOptions
-from a2c_smcp.bridge.serving.joined_writes import with_joined_writes
 from a2c_smcp.bridge.serving.lasting_sessions import LastingSessions
 from a2c_smcp.bridge.serving.newcomers import guarded, trust
 from a2c_smcp.bridge.serving.plain_calls import PlainCalls
@@ -35,8 +34,9 @@ from a2c_smcp.http.asgi import ASGIApp, Receive, Scope, Send
 from a2c_smcp.registry.remote.mcp_server import TrimmedHeaders
 from a2c_smcp.server.transport.admission import Refusals
 
-__all__ = ["BearerKey", "EndOfRequests", "for_web_pages", "http_app", "serve_http", "until_over"]
+__all__ = ["BearerKey", "EndOfRequests", "JoinedWrites", "for_web_pages", "http_app", "serve_http", "until_over"]
 
+_STATUS_LINE = b"HTTP/1.1 "
 _KEPT_ALIVE = 75  # seconds: clients call in bursts, and many reuse a connection without a second try
 _LAST_ANSWERS = 1.0  # seconds for answers that are not complete when the bridge is stopped
 _ENDS_WITHIN = 3  # seconds for all else
@@ -241,6 +241,54 @@ class _Endable:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+class JoinedWrites:
+    """A transport that writes the head of a response with what follows it at once.
+
+    uvicorn writes them one after the other, which wakes up the client twice for each answer. Here a head waits for the
+    next write, or for the end of the turn of the event loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._head = b""
+        self._end_of_turn: asyncio.Handle | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            self._write_with_head(data)
+        elif data.startswith(_STATUS_LINE):
+            self._head = data
+            self._end_of_turn = self._loop.call_soon(self._write_with_head)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self._write_with_head()
+        self._transport.close()
+
+    def _write_with_head(self, data: bytes = b"") -> None:
+        head, self._head = self._head, b""
+        if self._end_of_turn is not None:
+            self._end_of_turn.cancel()
+            self._end_of_turn = None
+        if head and not self._transport.is_closing():
+            self._transport.write(head + data)
+
+
+def _with_joined_writes(protocol: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
+    """A protocol for uvicorn that is like this one, on a transport that joins writes."""
+
+    class Joining(protocol):  # type: ignore[misc, valid-type]
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(cast(Any, JoinedWrites(cast(asyncio.Transport, transport))))
+
+    return Joining
+
+
 async def serve_http(
     app: ASGIApp, listening: socket.socket, on_ready: Callable[[], None], *, wants_key: bool = False
 ) -> None:
@@ -260,7 +308,7 @@ async def serve_http(
                 on_ready()
 
     endable = _Endable(app)
-    protocol = with_joined_writes(AutoHTTPProtocol)
+    protocol = _with_joined_writes(AutoHTTPProtocol)
     config = uvicorn.Config(
         endable,
         http=cast(Any, guarded(protocol) if wants_key else protocol),

@@ -47,7 +47,7 @@ _SILENCE = 15.0
 """Seconds after which a proxy may close a connection on which nothing is sent."""
 _MOST_KNOWN = 1024
 """Clients, combinations of headers and schemas that are remembered as usual."""
-_EXPECTED = {b"mcp-protocol-version": LATEST_MODERN_VERSION.encode(), b"mcp-method": _METHOD.encode()}
+_EXPECTED = {(b"mcp-protocol-version", LATEST_MODERN_VERSION.encode()), (b"mcp-method", _METHOD.encode())}
 _LOOKED_AT = (b"host", b"origin", b"content-type", b"accept")
 _JSON = (b"content-type", b"application/json")
 _STREAM = [
@@ -263,11 +263,11 @@ class _Exchange:
 
 def _is_short_call(headers: Mapping[bytes, bytes]) -> bool:
     """Whether these are headers of a call with a short body, none of whose arguments is a header."""
-    if b"mcp-name" not in headers or any(headers.get(name) != value for name, value in _EXPECTED.items()):
+    if b"mcp-name" not in headers or not headers.items() >= _EXPECTED:
         return False
     length = headers.get(b"content-length", b"")
     is_short = length.isdigit() and len(length) < 8 and int(length) <= _SHORT
-    return is_short and not any(name.startswith(b"mcp-param-") for name in headers)
+    return is_short and b"mcp-param-" not in b" ".join(headers)
 
 
 def _again(message: MutableMapping[str, Any], receive: Receive) -> Receive:
