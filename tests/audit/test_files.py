@@ -257,7 +257,9 @@ def test_what_cannot_be_encoded_is_left_out_and_the_line_is_kept(tmp_path: Path)
         file.write({"event": "call", "tool": "\udfff", "arguments": arguments})
     file.close()
     found = list(entries(path, EntryFilter({"event": "call"})))
-    assert [each.get("arguments", "none") for each in found] == ["\ud800", 2**70, "none", "none"]
+    *recorded, deepest = [each.get("arguments", "none") for each in found]
+    assert recorded == ["\ud800", 2**70, "none"]
+    assert deepest == "none" or len(json.dumps(deepest)) == 10_002, "some versions of Python write it as it is"
     assert {each["tool"] for each in found} == {"\udfff"}
     assert verify(path)[0] == []
 
