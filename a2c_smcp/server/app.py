@@ -90,10 +90,11 @@ class SMCPApp:
         self._audit: ServerAudit | None = None
         if settings.audit:
             file = AuditFile(settings.audit)
-            self._audit = ServerAudit(file, with_arguments=settings.audit_arguments)
+            self._audit = ServerAudit(file, self.hub.connections, with_arguments=settings.audit_arguments)
             self.metrics.watch("a2c_audit_failing", lambda: bool(file.trouble))
             self.metrics.watch("a2c_audit_lost_total", lambda: file.lost)
             self.observation.record(self._audit)
+            self.observation.at_once = True
         self._origins = frozenset(settings.cors_origins)
         self._mounts = Mounts()
         self.operations: Operations | None = None
@@ -124,7 +125,7 @@ class SMCPApp:
         """
         if self._audit is None:
             return None
-        self.observation.gathers = True
+        self.observation.at_once = False
         return self.observation.settle
 
     def mount(self, app: ASGIApp, *prefixes: str) -> None:

@@ -202,6 +202,7 @@ class Hub:
         """The connection has ended, cleanly by a Socket.IO DISCONNECT or otherwise. A second end is ignored."""
         if connection.is_gone:
             return
+        self.observation.settle()  # what has ended is recorded with its connection
         self.connections.remove(connection)
         self.calls.disconnected(connection.sid)
         self._seating.lose(connection)
@@ -372,7 +373,7 @@ class Hub:
         is_join = event is not None and event.action is Action.JOIN
         if is_join or self.observation.follows_requests:
             refused = EventRefused(connection, event, error, fields_of(came), size_of(came))
-            (self.observation.report if is_join else self.observation.report_request)(refused)
+            (self.observation.report if is_join else self.observation.report_refused)(refused)
 
     async def _end(self, connection: Connection, end: End) -> None:
         try:

@@ -17,13 +17,12 @@ from a2c_smcp.engine.packets import LARGE, Json
 
 __all__ = [
     "NAMES",
-    "ArgumentFields",
+    "NO_JSON",
     "RequestFields",
     "ResultFields",
     "ToolFields",
     "is_array",
     "raw_params",
-    "read_arguments",
     "read_fields",
     "read_request",
     "read_result",
@@ -59,8 +58,24 @@ class _Fields(TypedDict, total=False):
     params: _Object
 
 
+class _Meta(msgspec.Struct, gc=False):
+    traceparent: str | None = None
+
+    @property
+    def trace(self) -> str | None:
+        found = self.traceparent
+        return found if found and len(found) <= _MOST_TRACE and found.isascii() and found.isprintable() else None
+
+
+NO_JSON = msgspec.Raw(b"")
+"""Stands for `params` that are not there: msgspec reads no union with `Raw`."""
+
+
 class RequestFields(msgspec.Struct, eq=False, gc=False):
-    """The fields of an ordinary request to a computer: read into slots, with their types checked."""
+    """The fields of an ordinary request to a computer: read into slots, with their types checked.
+
+    `params` is JSON, as it came, which may be no object. The rest of it is what may be recorded of a request.
+    """
 
     agent: str | UnsetType = UNSET
     robot_id: str | UnsetType = UNSET
@@ -69,12 +84,22 @@ class RequestFields(msgspec.Struct, eq=False, gc=False):
     tool_name: str | UnsetType = UNSET
     req_id: str | UnsetType = UNSET
     timeout: int | UnsetType = UNSET
-    params: _Object | UnsetType = UNSET
+    params: msgspec.Raw = NO_JSON
     sent_before: object = UNSET
     extend: bool | UnsetType = UNSET
     desktop_size: object = UNSET
     window: object = UNSET
     kid: object = UNSET
+    meta: _Meta | None = msgspec.field(name="_meta", default=None)
+
+    @property
+    def tool(self) -> str | None:
+        return None if self.tool_name is UNSET else self.tool_name
+
+    @property
+    def has_params(self) -> bool:
+        """Whether there are params, and they are an object."""
+        return bytes(self.params).startswith(b"{")
 
 
 NAMES = frozenset(_Fields.__annotations__)
@@ -85,34 +110,12 @@ class _Params(TypedDict, total=False):
     params: msgspec.Raw
 
 
-_NO_JSON = msgspec.Raw(b"")
-
-
-class _Meta(msgspec.Struct, gc=False):
-    traceparent: str | None = None
-
-    @property
-    def trace(self) -> str | None:
-        found = self.traceparent
-        return found if found and len(found) <= _MOST_TRACE and found.isascii() and found.isprintable() else None
-
-
-class ArgumentFields(msgspec.Struct, eq=False, gc=False):
-    """What an audit reads of each call that was passed on. `params` is JSON, as it came; empty if there is none."""
-
-    params: msgspec.Raw = _NO_JSON  # msgspec reads no union with `Raw`
-    meta: _Meta | None = msgspec.field(name="_meta", default=None)
-
-    @property
-    def trace(self) -> str | None:
-        """The trace that the call belongs to: the W3C `traceparent` that its caller has sent."""
-        return self.meta.trace if self.meta else None
-
-
-class ToolFields(ArgumentFields, gc=False):
-    """The same, with the tool of a tool call."""
+class ToolFields(msgspec.Struct, eq=False, gc=False):
+    """What may be recorded of a request that is large or unusual."""
 
     tool: str | None = msgspec.field(name="tool_name", default=None)
+    params: msgspec.Raw = NO_JSON
+    meta: _Meta | None = msgspec.field(name="_meta", default=None)
 
 
 class _ErrorDetails(msgspec.Struct, gc=False):
@@ -152,7 +155,6 @@ _fields = msgspec.json.Decoder(_Fields)
 _request = msgspec.json.Decoder(RequestFields)
 _raw_fields = msgspec.json.Decoder(_RawFields)
 _params = msgspec.json.Decoder(_Params)
-_arguments = msgspec.json.Decoder(ArgumentFields)
 _tool = msgspec.json.Decoder(ToolFields)
 _result = msgspec.json.Decoder(_ResultAck)
 _elements = msgspec.json.Decoder(_Elements)
@@ -208,21 +210,14 @@ def raw_params(body: Json) -> Json:
     return body[start : start + len(params)]
 
 
-def read_arguments(body: Json) -> ArgumentFields:
-    """The params of a call, and its trace; without what cannot be read."""
-    try:
-        return _arguments.decode(body)
-    except _NOT_READ:
-        return ArgumentFields(msgspec.Raw(raw_params(body)))
-
-
 def read_tool(body: Json) -> ToolFields:
     """The tool of a call, its params and its trace; without what cannot be read."""
     try:
         return _tool.decode(body)
     except _NOT_READ:
         name = (read_fields(body) or {}).get("tool_name")
-        return ToolFields(msgspec.Raw(raw_params(body)), tool=name if isinstance(name, str) else None)
+        params = raw_params(body)
+        return ToolFields(name if isinstance(name, str) else None, msgspec.Raw(params) if params else NO_JSON)
 
 
 def result_in(ack: Json) -> ResultFields | None:

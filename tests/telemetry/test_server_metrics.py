@@ -29,10 +29,9 @@ FAILED = {"content": [{"type": "text", "text": "no"}], "isError": True}
 
 async def test_what_was_gathered_in_a_turn_is_counted_before_metrics_are_read() -> None:
     app = create_app(Settings(metrics=True))
-    app.observation.gathers = True
     refused = EventRefused(cast(Connection, None), lookup("client:tool_call"), BadRequest("no"))
     for count in (1, 2):
-        app.observation.report_request(refused)
+        app.observation.report_refused(refused)
         assert app.metrics.value("a2c_calls_total", event="client:tool_call", outcome="bad_request") == count
     await app.close()
 

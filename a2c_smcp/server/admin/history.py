@@ -13,13 +13,15 @@ from itertools import chain
 
 import msgspec
 
+from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.observation import (
-    CallEnded,
     EventRefused,
     HandshakeRefused,
-    Happened,
     ReaderCut,
+    Recorded,
+    answered_size,
     describe,
+    recorded_fields,
 )
 from a2c_smcp.telemetry.catalog import LATENCY_BUCKETS
 
@@ -142,11 +144,11 @@ class History:
         self._steps: deque[Interval] = deque(maxlen=_STEPS)
         self._computers: OrderedDict[tuple[str, str], ComputerNumbers] = OrderedDict()
 
-    def record(self, happened: Sequence[Happened]) -> None:
+    def record(self, happened: Sequence[Recorded]) -> None:
         now = time.time()
         for each in happened:
-            if isinstance(each, CallEnded):
-                if each.call.event.is_call:
+            if isinstance(each, Call):
+                if each.event.is_call:
                     self._note_call(each, now)
             elif isinstance(each, HandshakeRefused | EventRefused | ReaderCut):
                 self._note_refusal(each, now)
@@ -160,8 +162,9 @@ class History:
             list(self._computers.values()),
         )
 
-    def _note_call(self, happened: CallEnded, now: float) -> None:
-        call, result = happened.call, happened.result
+    def _note_call(self, call: Call, now: float) -> None:
+        result, seconds = call.result, time.monotonic() - call.until + call.timeout
+        assert result
         is_fine = result.outcome in _FINE
         reason = None if is_fine else f"{result.outcome} {result.code}" if result.code else result.outcome
         self._ended.append(
@@ -174,15 +177,15 @@ class History:
                 call.req_id,
                 result.outcome,
                 self._node,
-                happened.tool,
+                None if call.event.is_sealed else recorded_fields(call).tool,
                 call.event.is_sealed,
                 result.code,
-                happened.seconds,
-                happened.sent,
-                happened.answered,
+                seconds,
+                call.size,
+                answered_size(call.outcome),
             )
         )
-        kind = _class_of(happened.seconds)
+        kind = _class_of(seconds)
         for numbers in (self._step(now), self._computer(call.target.office_id, call.target.name, now)):
             numbers.calls += 1
             numbers.failed += not is_fine

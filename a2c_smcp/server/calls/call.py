@@ -15,16 +15,17 @@ from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
 from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member
+from a2c_smcp.protocol.results import CallResult
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
 from a2c_smcp.server.routing_fields import raw_params
 
-__all__ = ["Asker", "Call", "CallIdentity", "Callee", "Deliver", "Key", "Waiter", "key_of"]
+__all__ = ["LARGE_CALL", "Asker", "Call", "CallIdentity", "Callee", "Deliver", "Key", "Waiter", "key_of"]
 
 Key = tuple[str, str, str, str]
 """Office, instance or principal of the agent, name of the agent, `req_id`: equal for the same tool call (WIRE §5)."""
 
-_LARGE = 8 * 1024
+LARGE_CALL = 8 * 1024
 """From this size on, params are not parsed to compare them, and answered requests keep only their identity."""
 
 
@@ -63,7 +64,7 @@ class CallIdentity:
         self._target = fields["computer"], fields.get("tool_name"), fields.get("kid")
         self._attached = tuple(sha256(data).digest() for data in envelope.attachments)
         self._digest = sha256(params).digest()
-        self._params = bytes(params) if len(params) < _LARGE else None
+        self._params = bytes(params) if len(params) < LARGE_CALL else None
 
     @property
     def size(self) -> int:
@@ -88,6 +89,7 @@ class CallIdentity:
 
 class Call(msgspec.Struct, eq=False):
     """One request in flight. Once it has an `outcome` it is over, and perhaps kept for an agent that asks again.
+    `result` is the outcome in one word, for those who are told of it.
 
     `caller` and `target` are seats, `caller_sid` and `target_sid` the connections, which change when a client resumes.
     `asker` and `number` say who gets the answer; the other `waiters` sent the same tool call again and joined this one.
@@ -123,6 +125,7 @@ class Call(msgspec.Struct, eq=False):
     ack: int = 0
     known_by: CallIdentity | None = None
     notes: dict[str, Any] | None = None
+    result: CallResult | None = None
 
     @property
     def identity(self) -> CallIdentity:
@@ -147,7 +150,7 @@ class Call(msgspec.Struct, eq=False):
         """Forgets a large request once it is answered: its identity stays. Returns the bytes that are left."""
         self.cancel = self.callee = self.asker = None
         size = self.outcome.size if isinstance(self.outcome, Answer | BinaryAnswer) else 0
-        if self.size < _LARGE:
+        if self.size < LARGE_CALL:
             return size + self.size
         size += self.identity.size
         self.envelope = None

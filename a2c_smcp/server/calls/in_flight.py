@@ -47,7 +47,7 @@ from a2c_smcp.server.calls.kept_answers import KeptAnswers
 from a2c_smcp.server.calls.routes import Route
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.observation import CallBegun, Observation, call_ended
+from a2c_smcp.server.observation import CallBegun, Observation, result_of
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
 from a2c_smcp.server.settings import Limits
 
@@ -275,9 +275,10 @@ class Calls:
 
     def _report_end(self, call: Call, outcome: Outcome) -> None:
         """Before the answer leaves, if the agent is a client of this node."""
-        connection, computer = self._connections.get(call.caller_sid), self._connections.get(call.target_sid)
-        if not call.is_reported and (connection is not None or not self._is_elsewhere(call.caller_sid)):
-            self._observation.report_request(call_ended(call, outcome, connection, computer))
+        is_here = self._connections.get(call.caller_sid) is not None or not self._is_elsewhere(call.caller_sid)
+        if is_here and not call.is_reported:
+            call.result = result_of(call.event, outcome)
+            self._observation.report_ended(call, self._connections)
 
     def _answer_waiters(self, waiters: Sequence[Waiter], event: EventSpec, outcome: Outcome) -> None:
         for waiter in waiters:

@@ -95,7 +95,7 @@ class Relay:
         if request.extend is True and timeout is not None:
             timeout = self._limits.max_timeout
         req_id = "" if request.req_id is UNSET else request.req_id
-        self._begin(route, Envelope(body), req_id, timeout, request.sent_before is True, asker, number)
+        self._begin(route, Envelope(body, request=request), req_id, timeout, request.sent_before is True, asker, number)
         return True
 
     def _begin(

@@ -51,7 +51,7 @@ class Route(msgspec.Struct, eq=False):
                 return False
         if self.is_call and request.timeout is UNSET:
             return False
-        return not self.is_tool_call or request.params is not UNSET
+        return not self.is_tool_call or request.has_params
 
 
 def make_route(event: EventSpec, offices: Sequence[Office], caller: Member, target: Member) -> Route:

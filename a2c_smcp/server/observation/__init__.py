@@ -7,7 +7,8 @@ the answer leaves. `describe` gives the facts of any of them as a flat object fo
 
 A recorder, such as the audit file and the metrics, is called with all that has happened in a turn of the event loop, in
 its order, before anything of it is written to a socket: so what it costs is paid once a turn, and little for each call.
-`observation.record(recorder)` adds one. It is not told what is under way: calls that begin, updates, tells.
+`observation.record(recorder)` adds one. A call that has ended is given to it as the `Call` itself, and `call_ended`
+makes a `CallEnded` of it. It is not told what is under way: calls that begin, updates, tells.
 
 Neither may wait, nor change anything; if one raises, the exception is logged and the Server goes on. While nobody wants
 to know of calls, a call costs one test of `follows_requests`.
@@ -42,9 +43,12 @@ from a2c_smcp.server.observation.happened import (
     TakenOver,
     Told,
     Updated,
+    answered_size,
     call_ended,
+    recorded_fields,
+    result_of,
 )
-from a2c_smcp.server.observation.reporting import Observation, Observer, Recorder, describe
+from a2c_smcp.server.observation.reporting import Observation, Observer, Recorded, Recorder, describe
 
 __all__ = [
     "CallBegun",
@@ -63,10 +67,14 @@ __all__ = [
     "Observer",
     "OperatorActed",
     "ReaderCut",
+    "Recorded",
     "Recorder",
     "TakenOver",
     "Told",
     "Updated",
+    "answered_size",
     "call_ended",
     "describe",
+    "recorded_fields",
+    "result_of",
 ]

@@ -5,9 +5,9 @@ Progress, logs and other tells are not recorded, nor are updates and requests th
 was asked for. The Server cannot read a sealed call: its `tool` is `null`, and its outcome `answered` unless the Server
 itself has ended it.
 
-A busy Server writes thousands of lines a second, so little is done for each call: its arguments are found and hashed,
-and a small entry is made. The rest is done once for all calls of a turn (time, encoding, the hash of the block, the
-system call), or once for all calls of a route: who calls whom and which tool, from where and by which device.
+A busy Server writes thousands of lines a second, so little is done for each call: its arguments are hashed, and a small
+entry is made. The rest is done once for all calls of a turn (time, encoding, hash of the block, system call), or for
+all calls of a route that end in the same way: who calls whom and which tool, from where and by which device.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 
 import msgspec
 
 from a2c_smcp.audit.file import AuditFile, encoded
-from a2c_smcp.server.auth.authentication import Principal
-from a2c_smcp.server.observation.happened import CallEnded, Happened
-from a2c_smcp.server.observation.reporting import describe
+from a2c_smcp.server.calls.call import Call
+from a2c_smcp.server.connections import Connections
+from a2c_smcp.server.observation.happened import CallEnded, answered_size, call_ended, recorded_fields
+from a2c_smcp.server.observation.reporting import Recorded, describe
 from a2c_smcp.server.outcomes import Answer
-from a2c_smcp.server.routing_fields import read_arguments
+from a2c_smcp.server.routing_fields import NO_JSON
 from a2c_smcp.smcp import GET_CONFIG_EVENT
 
 __all__ = ["ServerAudit", "in_one_line"]
@@ -51,22 +53,23 @@ class _CallEntry(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class ServerAudit:
-    """A recorder that writes an audit file."""
+    """A recorder that writes an audit file. `connections` are those of its Server."""
 
-    def __init__(self, file: AuditFile, *, with_arguments: bool = False) -> None:
+    def __init__(self, file: AuditFile, connections: Connections, *, with_arguments: bool = False) -> None:
         self.file = file
+        self._connections = connections
         self._with_arguments = with_arguments
 
-    def __call__(self, happened: Sequence[Happened]) -> None:
+    def __call__(self, happened: Sequence[Recorded]) -> None:
         """Writes entries, those of calls that stand together by one step."""
-        file, now, calls = self.file, self.file.now(), list[_CallEntry]()
-        number = file.next_number
+        file, ended = self.file, monotonic()
+        number, now, calls = file.next_number, file.now(), list[_CallEntry]()
         for each in happened:
             try:
-                if type(each) is CallEnded and each.call.event.is_call:
-                    calls.append(self._call(each, number, now))
+                if type(each) is Call and each.event.is_call:
+                    calls.append(self._entry(each, number, now, ended))
                     number += 1
-                elif facts := _facts(each):
+                elif facts := self._facts(each):
                     self._write_calls(calls)
                     file.write(facts)
                     number = file.next_number
@@ -84,39 +87,46 @@ class ServerAudit:
         if entries:
             self.file.write_numbered(entries)
 
-    def _call(self, ended: CallEnded, number: int, now: str) -> _CallEntry:
-        call, outcome = ended.call, ended.outcome
-        fields = read_arguments(ended.envelope.body if ended.envelope else b"")
+    def _entry(self, call: Call, number: int, now: str, ended: float) -> _CallEntry:
+        envelope, outcome = call.envelope, call.outcome
+        fields = (envelope and envelope.request) or recorded_fields(call)
+        params: msgspec.Raw = NO_JSON if call.event.is_sealed else fields.params
         arguments: msgspec.Raw | str | None = None
-        if not call.event.is_sealed and (params := bytes(fields.params)):
-            arguments = in_one_line(params) if self._with_arguments else self.file.hash(params)
+        if params is not NO_JSON:
+            arguments = in_one_line(bytes(params)) if self._with_arguments else self.file.hash(params)
+        assert call.result
+        is_usual = call.caller_sid == call.caller.sid and call.target_sid == call.target.sid
+        known = call.notes.get(call.result.outcome) if is_usual and call.notes else None
         return _CallEntry(
             number,
             now,
-            _common_members(ended),
+            known or self._common_members(call, is_usual=is_usual),
             call.req_id,
-            int(ended.seconds * 1_000_000) / 1000,
+            int((ended - call.until + call.timeout) * 1_000_000) / 1000,
             call.size,
-            len(outcome.body) if type(outcome) is Answer else ended.answered,
+            len(outcome.body) if type(outcome) is Answer else answered_size(outcome),
             arguments,
-            fields.trace if fields.meta is not None else None,
+            fields.meta.trace if fields.meta is not None else None,
         )
 
+    def _common_members(self, call: Call, *, is_usual: bool) -> msgspec.Raw:
+        """What calls like this have in common. It is noted with the route if both clients stayed where they were."""
+        ended = call_ended(call, self._connections)
+        members = _members(ended)
+        is_usual = is_usual and ended.connection is not None and ended.result.code is None
+        if is_usual and call.notes is not None:
+            call.notes[ended.result.outcome] = members
+        return members
 
-def _common_members(ended: CallEnded) -> msgspec.Raw:
-    """What calls like this have in common. It is noted with the route, for calls between the same two connections."""
-    notes, word, connection, computer = ended.call.notes, ended.result.outcome, ended.connection, ended.computer
-    if notes is None or connection is None or ended.result.code is not None:
-        return _members(ended)
-    of_computer = computer.principal if computer is not None else None
-    known: tuple[msgspec.Raw, str | None, Principal, Principal | None] | None = notes.get(word)
-    if known is not None:
-        members, address, of_agent, of_last_computer = known
-        if of_agent is connection.principal and of_last_computer is of_computer and address is connection.address:
-            return members
-    members = _members(ended)
-    notes[word] = members, connection.address, connection.principal, of_computer
-    return members
+    def _facts(self, happened: Recorded) -> dict[str, Any] | None:
+        """The entry of what is not a call that was passed on; `None` if it is not recorded."""
+        if not isinstance(happened, Call):
+            return describe(happened)
+        if happened.event.name != GET_CONFIG_EVENT:
+            return None
+        facts = describe(call_ended(happened, self._connections))
+        milliseconds = round(facts.pop("seconds") * 1000, 3)
+        return {**facts, "event": "config read", "ms": milliseconds}
 
 
 def _members(ended: CallEnded) -> msgspec.Raw:
@@ -138,17 +148,6 @@ def _members(ended: CallEnded) -> msgspec.Raw:
     }
     text = encoded({name: fact for name, fact in facts.items() if fact is not None or name == "tool"})
     return msgspec.Raw(text.removeprefix(b'{"event":').removesuffix(b"}"))
-
-
-def _facts(happened: Happened) -> dict[str, Any] | None:
-    """The entry of what is not a call that was passed on; `None` if it is not recorded."""
-    if not isinstance(happened, CallEnded):
-        return describe(happened)
-    if happened.call.event.name != GET_CONFIG_EVENT:
-        return None
-    facts = describe(happened)
-    milliseconds = round(facts.pop("seconds") * 1000, 3)
-    return {**facts, "event": "config read", "ms": milliseconds}
 
 
 def in_one_line(arguments: bytes) -> msgspec.Raw | None:

@@ -14,10 +14,9 @@ from a2c_smcp.protocol.names import MAX_NAME
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.results import ANSWERED, OK, TOOL_ERROR, CallResult, call_result
 from a2c_smcp.server.calls.call import Call
-from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.envelope import Envelope
+from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
-from a2c_smcp.server.routing_fields import ToolFields, read_result, read_tool
+from a2c_smcp.server.routing_fields import RequestFields, ToolFields, read_result, read_tool
 
 __all__ = [
     "CallBegun",
@@ -37,7 +36,10 @@ __all__ = [
     "TakenOver",
     "Told",
     "Updated",
+    "answered_size",
     "call_ended",
+    "recorded_fields",
+    "result_of",
 ]
 
 
@@ -99,26 +101,32 @@ class CallEnded(msgspec.Struct, eq=False, gc=False):
     """A request to a computer has its outcome, which is about to leave for the agent.
 
     `connection` is the agent's; `None` if the agent is away. `computer` is the computer's, if it is a client of this
-    node. `result` is the outcome as one word, such as `ok`, `tool_error` or `timeout`, with the code of an error.
-    `seconds` is the time since the request came, `sent` and `answered` are sizes in bytes. What has to be read from
-    the request is read when it is asked for, once.
+    node. `seconds` is the time since the request came, `sent` and `answered` are sizes in bytes. What has to be read
+    from the request is read when it is asked for, once: before the call forgets it (`Call.shrink`).
     """
 
     call: Call
-    envelope: Envelope | None
-    outcome: Outcome
     connection: Connection | None
     computer: Connection | None
-    result: CallResult
     seconds: float
-    request: ToolFields | None = None
+    request: RequestFields | ToolFields | None = None
 
     @property
-    def fields(self) -> ToolFields:
-        """What may be recorded of the request: `tool`, `params` as raw JSON, `trace` (its `traceparent`)."""
+    def result(self) -> CallResult:
+        """The outcome as one word, such as `ok`, `tool_error` or `timeout`, with the code of an error."""
+        assert self.call.result
+        return self.call.result
+
+    @property
+    def fields(self) -> RequestFields | ToolFields:
+        """What may be recorded of the request: `tool`, `params` as raw JSON, `meta.trace` (its `traceparent`)."""
         if self.request is None:
-            self.request = read_tool(self.envelope.body if self.envelope else b"")
+            self.request = recorded_fields(self.call)
         return self.request
+
+    @property
+    def trace(self) -> str | None:
+        return self.fields.meta.trace if self.fields.meta else None
 
     @property
     def tool(self) -> str | None:
@@ -128,7 +136,7 @@ class CallEnded(msgspec.Struct, eq=False, gc=False):
     @property
     def answered_by(self) -> str | None:
         """The device that the computer has proved, if it has answered, and is bound to one."""
-        is_answered = self.computer is not None and isinstance(self.outcome, Answer | BinaryAnswer)
+        is_answered = self.computer is not None and isinstance(self.call.outcome, Answer | BinaryAnswer)
         return self.computer.principal.device if is_answered and self.computer else None
 
     @property
@@ -137,7 +145,7 @@ class CallEnded(msgspec.Struct, eq=False, gc=False):
 
     @property
     def answered(self) -> int:
-        return self.outcome.size if isinstance(self.outcome, Answer | BinaryAnswer) else 0
+        return answered_size(self.call.outcome)
 
 
 class EventRefused(msgspec.Struct, eq=False):
@@ -228,13 +236,24 @@ Happened: TypeAlias = (
 )
 
 
-def call_ended(call: Call, outcome: Outcome, connection: Connection | None, computer: Connection | None) -> CallEnded:
-    """That a request has this outcome now. A large request is forgotten later: its envelope is kept for recorders."""
+def call_ended(call: Call, connections: Connections) -> CallEnded:
+    """That a request has its outcome now."""
     seconds = monotonic() - call.until + call.timeout
-    return CallEnded(call, call.envelope, outcome, connection, computer, _result_of(call.event, outcome), seconds)
+    return CallEnded(call, connections.get(call.caller_sid), connections.get(call.target_sid), seconds)
 
 
-def _result_of(event: EventSpec, outcome: Outcome) -> CallResult:
+def recorded_fields(call: Call) -> RequestFields | ToolFields:
+    """What may be recorded of a request: as it was read when it came, if it was an ordinary one."""
+    envelope = call.envelope
+    return (envelope.request or read_tool(envelope.body)) if envelope else ToolFields()
+
+
+def answered_size(outcome: Outcome | None) -> int:
+    """The bytes of an answer."""
+    return outcome.size if isinstance(outcome, Answer | BinaryAnswer) else 0
+
+
+def result_of(event: EventSpec, outcome: Outcome) -> CallResult:
     """How a request ended, in one word."""
     if isinstance(outcome, Answer):
         read = outcome.read or read_result(outcome.body)

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from a2c_smcp.audit.observers import Observers, tell
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.results import call_result
-from a2c_smcp.server.calls.call import Call
-from a2c_smcp.server.connections import Connection
+from a2c_smcp.server.calls.call import LARGE_CALL, Call
+from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.observation.happened import (
     CallBegun,
     CallEnded,
@@ -31,30 +31,34 @@ from a2c_smcp.server.observation.happened import (
     TakenOver,
     Told,
     Updated,
+    call_ended,
 )
 
-__all__ = ["Observation", "Observer", "Recorder", "describe"]
+__all__ = ["Observation", "Observer", "Recorded", "Recorder", "describe"]
 
 _audit = logging.getLogger("a2c_smcp.audit")
 
 Observer: TypeAlias = Callable[[Happened], None]
-Recorder: TypeAlias = Callable[[Sequence[Happened]], None]
+Recorded: TypeAlias = Call | Happened
+"""What recorders are told: of a request that has ended, the call itself."""
+
+Recorder: TypeAlias = Callable[[Sequence[Recorded]], None]
 
 
 class Observation(Observers[Happened]):
     """The observers and recorders of one Server. The log is always told, of what does not happen often.
 
-    `follows_requests`: whether somebody wants to be told how each request has ended. If it `gathers`, recorders are
-    told once in a turn of the event loop: the web server then has to call `settle` before it writes to a socket.
-    Otherwise they are told at once.
+    `follows_requests`: whether somebody wants to be told how each request has ended. Recorders are told once in a turn
+    of the event loop, or `at_once`: a recorder that must be told before an answer leaves needs that, unless the web
+    server calls `settle` before it writes to a socket.
     """
 
-    gathers = False
+    at_once = False
 
     def __init__(self) -> None:
         super().__init__()
         self._recorders: tuple[Recorder, ...] = ()
-        self._gathered: list[Happened] = []
+        self._gathered: list[Recorded] = []
         self.add(_log)
 
     def add(self, observer: Observer, *, often: bool = False) -> None:
@@ -80,19 +84,33 @@ class Observation(Observers[Happened]):
         if self._recorders:
             self._record(happened)
 
-    def report_request(self, happened: CallEnded | EventRefused) -> None:
-        """Tells how a request has ended. Call it only if `follows_requests`."""
+    def report_refused(self, refused: EventRefused) -> None:
+        """Tells that a request was refused before it began. Call it only if `follows_requests`."""
         if self.is_watched:
-            self.report_often(happened)
+            self.report_often(refused)
         if self._recorders:
-            self._record(happened)
+            self._record(refused)
+
+    def report_ended(self, call: Call, connections: Connections) -> None:
+        """Tells how a request has ended, which has a `result`. Call it only if `follows_requests`."""
+        if self.is_watched:
+            self.report_often(call_ended(call, connections))
+        if self._recorders:
+            self._gathered.append(call)
+            if call.size >= LARGE_CALL:
+                self.settle()  # after this the call forgets its request
+            elif len(self._gathered) == 1:
+                self._settle_in_time()
 
     def _record(self, happened: Happened) -> None:
-        gathered = self._gathered
-        gathered.append(happened)
-        if not self.gathers:
+        self._gathered.append(happened)
+        if len(self._gathered) == 1:
+            self._settle_in_time()
+
+    def _settle_in_time(self) -> None:
+        if self.at_once:
             self.settle()
-        elif len(gathered) == 1:  # at the end of the turn, if nothing is written to a socket before
+        else:  # at the end of the turn, if nothing is written to a socket before
             asyncio.get_running_loop().call_soon(self.settle)
 
     def settle(self) -> None:
@@ -178,7 +196,7 @@ def _(happened: CallEnded) -> dict[str, Any]:
         **_facts("call" if call.event.is_call else "request", **_call(call), **_where(happened.connection)),
         **tool,
         **_facts(None, outcome=result.outcome, code=result.code, ran=result.ran, seconds=happened.seconds, **sizes),
-        **_facts(None, computer_device=happened.answered_by, trace=happened.fields.trace),
+        **_facts(None, computer_device=happened.answered_by, trace=happened.trace),
     }
 
 

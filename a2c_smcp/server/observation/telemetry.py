@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from time import monotonic
 
 from a2c_smcp.protocol.events import EVENTS, Action, EventSpec
 from a2c_smcp.protocol.results import call_result
+from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.connections import Connections
 from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.observation.happened import CallEnded, EventRefused, Happened
+from a2c_smcp.server.observation.reporting import Recorded
 from a2c_smcp.telemetry import conventions, tracing
 from a2c_smcp.telemetry.metrics import HistogramSeries, Metrics, Series
 
@@ -28,13 +31,15 @@ class CallMetrics:
         self._metrics = metrics
         self._series: dict[tuple[str, str], tuple[Series, HistogramSeries]] = {}
 
-    def __call__(self, happened: Sequence[Happened]) -> None:
+    def __call__(self, happened: Sequence[Recorded]) -> None:
+        series, now = self._series, monotonic()
         for each in happened:
-            if type(each) is CallEnded:
-                event, outcome = each.call.event, each.result.outcome
-                calls, durations = self._series.get((event.name, outcome)) or self._series_of(event, outcome)
+            if type(each) is Call:
+                assert each.result
+                event, outcome = each.event, each.result.outcome
+                calls, durations = series.get((event.name, outcome)) or self._series_of(event, outcome)
                 calls.value += 1
-                durations.observe(each.seconds)
+                durations.observe(now - each.until + each.timeout)
             elif type(each) is EventRefused and each.event and each.event.action is Action.FORWARD:
                 self._metrics.count("a2c_calls_total", _label(each.event), call_result(each.error.code).outcome)
 
@@ -71,8 +76,8 @@ def record_call(happened: Happened) -> None:
     """
     if type(happened) is not CallEnded:
         return
-    fields = happened.fields  # read now, because a large request is forgotten
-    if fields.trace or happened.call.event.is_call:
+    trace = happened.trace  # read now, because a large request is forgotten
+    if trace or happened.call.event.is_call:
         asyncio.get_running_loop().call_soon(_record, happened, tracing.until_now(happened.seconds))
 
 
@@ -80,7 +85,7 @@ def _record(happened: CallEnded, times: tracing.Times) -> None:
     call, result = happened.call, happened.result
     error_type = None if result.code is None else result.outcome
     facts = call.event.name, happened.tool, call.target.name, call.caller.office_id, call.req_id, result.outcome
-    tracing.record(conventions.relayed, happened.fields.trace, times, error_type, *facts)
+    tracing.record(conventions.relayed, happened.trace, times, error_type, *facts)
 
 
 def _label(event: EventSpec) -> str:
