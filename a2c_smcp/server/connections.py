@@ -139,7 +139,15 @@ class Connection:
             left = principal.expires - time.time()
             self.expiry = asyncio.get_running_loop().call_later(left, at_expiry, self)
 
-    def reply(self, number: int | None, event: EventSpec | None, outcome: Outcome, *, is_known: bool = False) -> None:
+    def reply(
+        self,
+        number: int | None,
+        event: EventSpec | None,
+        outcome: Outcome,
+        *,
+        is_known: bool = False,
+        call: Call | None = None,
+    ) -> None:
         """Acks an event of this connection. Without a number its sender wants no ack."""
         if isinstance(outcome, Refused):
             self._table.count_refusal(outcome)

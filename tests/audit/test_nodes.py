@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,8 +12,11 @@ from uuid import uuid4
 import pytest
 
 from a2c_smcp.audit.reading import EntryFilter, entries, verify
+from a2c_smcp.server import DefaultAuthenticationProvider
+from tests.audit.test_server import answer_all
 from tests.cluster import serving_node
 from tests.peer import Peer
+from tests.server.test_bound_keys import DEVICE, keys_file, session_at
 from tests.server.test_calls import Gate
 from tests.valkey import Valkey, running_valkey
 
@@ -68,3 +72,25 @@ async def test_a_call_whose_agent_and_computer_move_to_another_node_is_one_line(
     found = [entry for file in files for entry in entries(file, EntryFilter({"event": "call"}))]
     assert [(entry["req_id"], entry["outcome"]) for entry in found] == [("r1", "ok")]
     assert all(verify(file)[0] == [] for file in files)
+
+
+async def test_a_call_names_the_device_of_a_computer_on_another_node(valkey: Valkey, tmp_path: Path) -> None:
+    auth = DefaultAuthenticationProvider(keys_file=keys_file(tmp_path))
+    path, prefix = tmp_path / "n1.jsonl", f"test-{uuid4().hex[:12]}:"
+    async with (
+        serving_node(valkey.url, prefix, "n1", audit=path, auth=auth) as one,
+        serving_node(valkey.url, prefix, "n2", auth=auth) as two,
+        session_at(one.url) as agent,
+        session_at(two.url) as computer,
+    ):
+        for session, role, name in ((agent, "agent", "planner"), (computer, "computer", "laptop")):
+            assert await session.connect(session.auth()) is None
+            await session.wire.join(role, name, "desk")
+        answering = asyncio.create_task(answer_all(computer.wire))
+        call = {"agent": "planner", "computer": "laptop", "tool_name": "add", "timeout": 5, "params": {}}
+        for number in (7, 8):
+            request = json.dumps({**call, "req_id": f"r{number}"})
+            await agent.wire.ask(f'42/smcp,{number}["client:tool_call",{request}]', number)
+        answering.cancel()
+    found = entries(path, EntryFilter({"event": "call"}))
+    assert [(entry["outcome"], entry["computer_device"]) for entry in found] == [("ok", DEVICE.fingerprint)] * 2

@@ -7,6 +7,7 @@ import logging
 import signal
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from a2c_smcp.server import Limits, Settings, create_app
@@ -28,6 +29,7 @@ class Plan:
     pace: Pace = field(default_factory=Pace)
     limits: dict[str, Any] = field(default_factory=dict)
     port: int = 0
+    audit: Path | None = None
 
 
 def run(plan: Plan, welcome: Connection) -> None:
@@ -42,7 +44,7 @@ async def _serve(plan: Plan, welcome: Connection) -> None:
     listener = listen("127.0.0.1", plan.port)
     url = f"http://{address_of(listener)}"
     directory = RedisDirectory(plan.store, node=plan.name, node_url=url, prefix=plan.prefix, pace=plan.pace)
-    app = create_app(Settings(directory=directory, limits=Limits(**plan.limits)))
+    app = create_app(Settings(directory=directory, limits=Limits(**plan.limits), audit=plan.audit))
     async with serving(app, listener):
         welcome.send(url)
         await stop.wait()

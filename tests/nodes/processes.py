@@ -104,11 +104,20 @@ class NodeProcess:
 class Cluster:
     """Nodes on one store, and their clients."""
 
-    def __init__(self, store: str, folder: Path, pace: Pace = QUICK, limits: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        store: str,
+        folder: Path,
+        pace: Pace = QUICK,
+        limits: dict[str, Any] | None = None,
+        *,
+        is_audited: bool = False,
+    ) -> None:
         self.nodes: list[NodeProcess] = []
         self.prefix = f"test-{uuid4().hex[:12]}:"
         self._store = store
         self._folder = folder
+        self._is_audited = is_audited
         self._pace = pace
         self._limits = {**LIMITS, **(limits or {})}
         self._peers: list[Peer] = []
@@ -149,8 +158,18 @@ class Cluster:
     def _plan(self, name: str) -> Plan:
         log = str(self._folder / f"{name}-{uuid4().hex[:6]}.log")
         return Plan(
-            store=self._store, prefix=self.prefix, name=name, log=log, pace=self._pace, limits=dict(self._limits)
+            store=self._store,
+            prefix=self.prefix,
+            name=name,
+            log=log,
+            pace=self._pace,
+            limits=dict(self._limits),
+            audit=self.audit_of(name) if self._is_audited else None,
         )
+
+    def audit_of(self, name: str) -> Path:
+        """The audit file of the node of this name."""
+        return self._folder / f"{name}.jsonl"
 
 
 @asynccontextmanager

@@ -203,6 +203,7 @@ class Impostor(DirectoryListener):
             directory,
             lambda call, sid, outcome: self.outcome.set_result(outcome),
             lambda sid, office_id, packet: None,
+            lambda sid: None,
             OwnedTasks(),
         )
         directory.listener = self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from a2c_smcp.errors import RateLimited
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.connections import Connections
 
@@ -32,6 +33,11 @@ class ConnectionCalls:
     @property
     def is_over(self) -> bool:
         return not (self.waits or self.asks or self.serves)
+
+    def check_waits(self, most: int, **details: str) -> None:
+        """Raises `RateLimited`, with these details, if it waits for as many answers as one agent may."""
+        if self.waits >= most:
+            raise RateLimited(f"at most {most} calls of one agent at a time", **details)
 
 
 class CallsByConnection(dict[str, ConnectionCalls]):

@@ -32,10 +32,19 @@ LARGE_CALL = 8 * 1024
 class Asker(Protocol):
     """Who is answered: a connection, or another node."""
 
-    def reply(self, number: int | None, event: EventSpec, outcome: Outcome, *, is_known: bool = False) -> None:
+    def reply(
+        self,
+        number: int | None,
+        event: EventSpec,
+        outcome: Outcome,
+        *,
+        is_known: bool = False,
+        call: Call | None = None,
+    ) -> None:
         """Sends the outcome of the request that this asker knows by a number. `None` wants no answer.
 
-        `is_known`: the agent was answered before, so the end of this call was reported then.
+        `is_known`: the end of this call was reported before. If the asker is a node that has gone, the `call` is no
+        longer awaited.
         """
 
 
@@ -67,6 +76,10 @@ class CallIdentity:
         self._params = bytes(params) if len(params) < LARGE_CALL else None
 
     @property
+    def tool(self) -> str | None:
+        return self._target[1]
+
+    @property
     def size(self) -> int:
         """Bytes that keeping it takes, beyond a few."""
         return len(self._params or b"")
@@ -89,13 +102,15 @@ class CallIdentity:
 
 class Call(msgspec.Struct, eq=False):
     """One request in flight. Once it has an `outcome` it is over, and perhaps kept for an agent that asks again.
-    `result` is the outcome in one word, for those who are told of it.
+    `result` is the outcome in one word, for those who are told of it, and `computer_device` the device of a computer
+    on another node, if it is bound to one.
 
     `caller` and `target` are seats, `caller_sid` and `target_sid` the connections, which change when a client resumes.
     `asker` and `number` say who gets the answer; the other `waiters` sent the same tool call again and joined this one.
-    `is_awaited` is false after the agent has reconnected and before it sends the call again. `cancel` is what the agent
-    sent to cancel it. The end of a call that `is_reported` was reported by another node. `until` is the deadline, by
-    `time.monotonic`, which is also the event loop's clock. `bucket` is what `Deadlines.add` returned.
+    `is_awaited` is false after the agent has reconnected and before it sends the call again, and after the node that
+    asked has gone. `cancel` is what the agent sent to cancel it. The end of a call that `is_reported` was reported, by
+    this node or another. `until` is the deadline, by `time.monotonic`, which is also the event loop's clock. `bucket`
+    is what `Deadlines.add` returned.
     `sent` counts how often it was written to its computer: an error of a call that was never written says `not_run`
     (WIRE §5), any other `unknown`, unless the node that refused it knows better. `notes` are those of its route.
     """
@@ -126,6 +141,7 @@ class Call(msgspec.Struct, eq=False):
     known_by: CallIdentity | None = None
     notes: dict[str, Any] | None = None
     result: CallResult | None = None
+    computer_device: str | None = None
 
     @property
     def identity(self) -> CallIdentity:

@@ -38,7 +38,6 @@ from time import monotonic
 
 from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import BadRequest, CallCancelled, ComputerLeft, RateLimited, ResultGone, SMCPError, Unavailable
-from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.calls.by_connection import CallsByConnection, ConnectionCalls
 from a2c_smcp.server.calls.call import Asker, Call, Callee, CallIdentity, Deliver, Key, Waiter, key_of
@@ -110,7 +109,7 @@ class Calls:
         by_connection, limits, size = self.by_connection, self._limits, envelope.size
         asking, serving = by_connection[sid], by_connection[target_sid]
         if known is not None and not self._is_sealed_anew(known, envelope):
-            self._check_waits(asking, outcome="unknown")
+            asking.check_waits(self._limits.calls_per_agent, outcome="unknown")
             self._join(known, caller, envelope, asker, number, timeout, now + timeout)
             return
         if (
@@ -162,7 +161,7 @@ class Calls:
     ) -> None:
         """Raises what refuses a new call. Nothing of such a call is kept."""
         limits = self._limits
-        self._check_waits(asking)
+        asking.check_waits(limits.calls_per_agent)
         if self.is_closing:
             raise Closing(outcome="not_run")
         if len(serving.serves) >= limits.calls_per_computer:
@@ -173,11 +172,6 @@ class Calls:
             )
         if sent_before and key and not target.instance and self._connections.get(target.sid):
             raise ResultGone(repr(key[-1]), outcome="unknown")
-
-    def _check_waits(self, asking: ConnectionCalls, **details: str) -> None:
-        most = self._limits.calls_per_agent
-        if asking.waits >= most:
-            raise RateLimited(f"at most {most} calls of one agent at a time", **details)
 
     def _join(
         self,
@@ -195,7 +189,9 @@ class Calls:
         was_awaited, call.is_awaited = call.is_awaited, True
         if call.outcome is not None:
             call.caller_sid = caller.sid
-            asker.reply(number, call.event, call.outcome, is_known=was_awaited)
+            if self._observation.follows_requests and not was_awaited:
+                self._report_end(call, call.outcome)
+            asker.reply(number, call.event, call.outcome, is_known=was_awaited or call.is_reported, call=call)
             return
         is_stale = self._is_elsewhere(caller.sid) and self._connections.get(call.caller_sid) is not None
         if call.caller_sid != caller.sid and not is_stale:  # a node may not know yet that the agent is back here
@@ -267,9 +263,9 @@ class Calls:
         if call.key is not None:
             self._keep(call.key, call)
         if asker is not None:
-            asker.reply(call.number, call.event, outcome)
+            asker.reply(call.number, call.event, outcome, call=call)
         if waiters:
-            self._answer_waiters(waiters, call.event, outcome)
+            self._answer_waiters(waiters, call, outcome)
         if self.is_closing and not self._count:
             self._over.set()
 
@@ -277,14 +273,14 @@ class Calls:
         """Before the answer leaves, if the agent is a client of this node."""
         is_here = self._connections.get(call.caller_sid) is not None or not self._is_elsewhere(call.caller_sid)
         if is_here and not call.is_reported:
-            call.result = result_of(call.event, outcome)
+            call.is_reported, call.result = True, result_of(call.event, outcome)
             self._observation.report_ended(call, self._connections)
 
-    def _answer_waiters(self, waiters: Sequence[Waiter], event: EventSpec, outcome: Outcome) -> None:
+    def _answer_waiters(self, waiters: Sequence[Waiter], call: Call, outcome: Outcome) -> None:
         for waiter in waiters:
             self._deadlines.discard(waiter, waiter.bucket)
             self.by_connection.stop_waiting(waiter.caller_sid)
-            waiter.asker.reply(waiter.number, event, outcome)
+            waiter.asker.reply(waiter.number, call.event, outcome, call=call)
 
     def _expire(self, item: Call | Waiter) -> None:
         if isinstance(item, Waiter):

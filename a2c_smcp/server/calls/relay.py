@@ -67,7 +67,9 @@ class Relay:
         self._background = background
         self._limits = limits
         self._tells = TellWriter(connections, metrics, limits)
-        self._node_calls = NodeCalls(nodes, self._node_answered, self._node_tells, background) if nodes else None
+        self._node_calls = None
+        if nodes:
+            self._node_calls = NodeCalls(nodes, self._node_answered, self._node_tells, self._device_of, background)
         self.calls = Calls(self._deliver, self._withdraw, self._is_elsewhere, connections, limits, observation)
         metrics.watch("a2c_calls_in_flight", self.calls.__len__)
         self._from_nodes = metrics.counter("a2c_node_calls_total")
@@ -125,6 +127,10 @@ class Relay:
         except (RateLimited, Unavailable):
             if not may_be_lost(event):
                 raise
+
+    def _device_of(self, sid: str) -> str | None:
+        connection = self._connections.get(sid)
+        return connection.principal.device if connection else None
 
     def _node_tells(self, sid: str, office_id: str, packet: bytes) -> None:
         """A computer of another node tells an agent of this one."""

@@ -33,7 +33,7 @@ from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.envelope import Envelope
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Closing, Moved, Outcome, Refused
 
-__all__ = ["NodeAsker", "NodeCalls", "NodeRequest", "OnOutcome", "OnTell"]
+__all__ = ["DeviceOf", "NodeAsker", "NodeCalls", "NodeRequest", "OnOutcome", "OnTell"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,9 @@ _APART = "the nodes cannot reach each other"
 
 OnOutcome: TypeAlias = Callable[[Call, str, Outcome], None]
 """Is told the outcome of a call that was sent to a session (by its sid) of another node."""
+
+DeviceOf: TypeAlias = Callable[[str], str | None]
+"""The device that a session of this node has proved, by its sid."""
 
 OnTell: TypeAlias = Callable[[str, str, bytes], None]
 """Is told what a computer of another node tells an agent of this one: sid and office of the agent, and the packet."""
@@ -73,13 +76,14 @@ class _Request(msgspec.Struct, array_like=True, tag="?"):
 class _Answered(msgspec.Struct, array_like=True, tag="="):
     """An answer: its arguments as JSON, and behind it attachments of these sizes.
 
-    `is_known`: another node has answered the agent with it before.
+    `is_known`: another node has answered the agent with it before. `device` is the one that the computer has proved.
     """
 
     id: int
     is_binary: bool = False
     attachments: tuple[int, ...] = ()
     is_known: bool = False
+    device: str | None = None
 
 
 class _RefusedCall(msgspec.Struct, array_like=True, tag="!"):
@@ -134,24 +138,34 @@ class NodeRequest(NamedTuple):
 
 
 class NodeAsker:
-    """A node that has sent a call, and is told the outcome."""
+    """A node that has sent a call, and is told the outcome. `device_of` gives the device of a session of this node."""
 
-    __slots__ = ("_node", "_outbox")
+    __slots__ = ("_device_of", "_node", "_outbox")
 
-    def __init__(self, outbox: Outbox, node: str) -> None:
+    def __init__(self, outbox: Outbox, node: str, device_of: DeviceOf) -> None:
         self._outbox = outbox
         self._node = node
+        self._device_of = device_of
 
-    def reply(self, number: int | None, event: EventSpec, outcome: Outcome, *, is_known: bool = False) -> None:
+    def reply(
+        self,
+        number: int | None,
+        event: EventSpec,
+        outcome: Outcome,
+        *,
+        is_known: bool = False,
+        call: Call | None = None,
+    ) -> None:
         assert number is not None
         if isinstance(outcome, Refused) and isinstance(outcome.error, Closing):
             outcome = Moved.LOST  # the computer may be back on another node
         match outcome:
-            case Answer():
-                self._outbox.send(self._node, _encode(_Answered(number, is_known=is_known)), outcome.body)
-            case BinaryAnswer():
-                head, body = _Answered(number, True, tuple(map(len, outcome.attachments)), is_known), outcome.body
-                self._outbox.send(self._node, _encode(head), b"".join((body, *outcome.attachments)))
+            case Answer() | BinaryAnswer():
+                device = self._device_of(call.target_sid) if call else None
+                attachments = outcome.attachments if isinstance(outcome, BinaryAnswer) else ()
+                sizes = tuple(map(len, attachments))
+                head = _Answered(number, bool(attachments), sizes, is_known, device)
+                self._outbox.send(self._node, _encode(head), _body(outcome.body, attachments), call)
             case Refused(error=error):
                 became = {"outcome": error.outcome} if event.is_call else {}
                 self._outbox.send(self._node, _encode(_RefusedCall(number)), dumps(error.to_wire(**became)).encode())
@@ -169,7 +183,12 @@ class NodeCalls:
     """Sends calls to other nodes, and receives theirs."""
 
     def __init__(
-        self, directory: NodeMessenger, on_outcome: OnOutcome, on_tell: OnTell, background: OwnedTasks
+        self,
+        directory: NodeMessenger,
+        on_outcome: OnOutcome,
+        on_tell: OnTell,
+        device_of: DeviceOf,
+        background: OwnedTasks,
     ) -> None:
         self._node = directory.node
         self._directory = directory
@@ -178,6 +197,7 @@ class NodeCalls:
         self._background = background
         self._numbers = count(1)
         self._asked: dict[int, _Waiting] = {}
+        self._device_of = device_of
         self._outbox = Outbox(directory, self._on_posted, frame(_encode(_AskReceipt(self._node))))
         self._askers: dict[str, NodeAsker] = {}
         self._is_watched = False
@@ -249,7 +269,8 @@ class NodeCalls:
             case _Request():
                 return self._request(head, body)
             case _Answered():
-                self._settle(head.id, _answer(body, head.attachments), is_known=head.is_known)
+                answer = _answer(body, head.attachments)
+                self._settle(head.id, answer, is_known=head.is_known, device=head.device)
             case _RefusedCall():
                 self._settle(head.id, Refused(SMCPError.from_wire(loads(str(body, "utf-8"))) or SMCPError()))
             case _Gone():
@@ -269,7 +290,7 @@ class NodeCalls:
         envelope = Envelope(json, attachments)
         asker = self._askers.get(head.node)
         if asker is None:
-            asker = self._askers[head.node] = NodeAsker(self._outbox, head.node)
+            asker = self._askers[head.node] = NodeAsker(self._outbox, head.node, self._device_of)
         return NodeRequest(
             lookup(head.event),
             caller,
@@ -282,21 +303,27 @@ class NodeCalls:
             head.id,
         )
 
-    def _settle(self, number: int, outcome: Outcome, *, is_known: bool = False) -> None:
+    def _settle(self, number: int, outcome: Outcome, *, is_known: bool = False, device: str | None = None) -> None:
         if asked := self._asked.pop(number, None):
             # A call that was sent again may be known by its first sending, whose answer was lost on the way here.
             asked.call.is_reported = is_known and asked.call.sent == 1
+            asked.call.computer_device = device
             self._on_outcome(asked.call, asked.sid, outcome)
 
-    def _on_posted(self, numbers: Sequence[int], listeners: int | Exception) -> None:
-        """While the store is out of reach no call is settled: calls are sent again when it is back."""
-        if isinstance(listeners, Exception):
-            if not self.is_cut_off:
-                for number in numbers:
-                    self._settle(number, Refused(Unavailable(_APART, outcome="not_run")))
-        elif not listeners:
-            for number in numbers:
-                self._settle(number, Moved.UNHEARD)
+    def _on_posted(self, sent: Sequence[int | Call], listeners: int | Exception) -> None:
+        """While the store is out of reach no call is settled: calls are sent again when it is back.
+
+        A call whose answer did not arrive is no longer awaited: its agent may ask again through another node.
+        """
+        if isinstance(listeners, int) and listeners:
+            return
+        for each in sent:
+            if isinstance(each, Call):
+                each.is_awaited = False
+            elif isinstance(listeners, int):
+                self._settle(each, Moved.UNHEARD)
+            elif not self.is_cut_off:
+                self._settle(each, Refused(Unavailable(_APART, outcome="not_run")))
 
     async def _watch(self) -> None:
         """Checks regularly, while calls wait for answers, whether their nodes are still there."""

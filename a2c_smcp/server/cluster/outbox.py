@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import Unavailable
+from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.directory.interface import NodeMessenger
 
 __all__ = ["OnPosted", "Outbox", "frame", "frames"]
@@ -25,14 +26,14 @@ _LARGE = 256 * 1024
 _WINDOW = 4 * 1024 * 1024
 _STUCK = 5.0  # a receipt that takes longer was lost
 
-OnPosted: TypeAlias = Callable[[Sequence[int], int | Exception], None]
-"""Is told how many processes read the messages with these numbers, or why none does."""
+OnPosted: TypeAlias = Callable[[Sequence[int | Call], int | Exception], None]
+"""Is told how many processes read some messages, or why none does: requests by number, answers by their call."""
 
 
 @dataclass(slots=True)
 class _Batch:
     parts: list[Json] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
+    sent: list[int | Call] = field(default_factory=list)
     size: int = 0
 
     @property
@@ -65,14 +66,14 @@ class Outbox:
         self._gathered: dict[str, _Batch] = {}
         self._flows: dict[str, _Flow] = {}
 
-    def send(self, node: str, head: bytes, body: Json, number: int | None = None) -> None:
+    def send(self, node: str, head: bytes, body: Json, sent: int | Call | None = None) -> None:
         batch = self._gathered.get(node)
         if batch is None or batch.size + len(body) > _LARGE:
             batch = self._next(node, batch)
         batch.parts += (_SIZES.pack(len(head), len(body)), head, body)
         batch.size += _SIZES.size + len(head) + len(body)
-        if number is not None:
-            batch.numbers.append(number)
+        if sent is not None:
+            batch.sent.append(sent)
 
     def send_at_once(self, node: str, head: bytes) -> None:
         """Sends a message ahead of those that wait."""
@@ -137,7 +138,7 @@ class Outbox:
         self._post_waiting(node, flow)
 
     def _post(self, node: str, batch: _Batch) -> None:
-        posted = partial(self._on_posted, batch.numbers)
+        posted = partial(self._on_posted, batch.sent)
         try:
             self._directory.post(node, b"".join(batch.parts), posted)
         except Unavailable as error:

@@ -136,8 +136,9 @@ class CallEnded(msgspec.Struct, eq=False, gc=False):
     @property
     def answered_by(self) -> str | None:
         """The device that the computer has proved, if it has answered, and is bound to one."""
-        is_answered = self.computer is not None and isinstance(self.call.outcome, Answer | BinaryAnswer)
-        return self.computer.principal.device if is_answered and self.computer else None
+        if not isinstance(self.call.outcome, Answer | BinaryAnswer):
+            return None
+        return self.computer.principal.device if self.computer else self.call.computer_device
 
     @property
     def sent(self) -> int:
@@ -243,9 +244,14 @@ def call_ended(call: Call, connections: Connections) -> CallEnded:
 
 
 def recorded_fields(call: Call) -> RequestFields | ToolFields:
-    """What may be recorded of a request: as it was read when it came, if it was an ordinary one."""
+    """What may be recorded of a request: as it was read when it came, if it was an ordinary one.
+
+    A large one that is forgotten has its tool only.
+    """
     envelope = call.envelope
-    return (envelope.request or read_tool(envelope.body)) if envelope else ToolFields()
+    if envelope is None:
+        return ToolFields(call.identity.tool)
+    return envelope.request or read_tool(envelope.body)
 
 
 def answered_size(outcome: Outcome | None) -> int:
