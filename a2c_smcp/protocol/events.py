@@ -37,7 +37,8 @@ class EventSpec:
     """One row. `request` is None for events that this version does not know: only what the Server needs is checked.
 
     `options` has further fields that a request may have, beside those of 000. `is_call`: it may run a tool, so it is
-    never run twice, can be cancelled, and its errors say whether it has run (WIRE §5).
+    never run twice, can be cancelled, and its errors say whether it has run (WIRE §5). `is_sealed`: only the computer
+    can read it.
     """
 
     name: str
@@ -49,11 +50,7 @@ class EventSpec:
     older_notice: str | None = None
     options: type[Any] | None = None
     is_call: bool = False
-
-    @cached_property
-    def is_sealed(self) -> bool:
-        """Whether only the computer can read it."""
-        return self.name == device_events.SEALED_EVENT
+    is_sealed: bool = False
 
     @cached_property
     def json_name(self) -> bytes:
@@ -187,7 +184,9 @@ EVENTS = (
         options=mcp_events.ToolCallOptions,
         is_call=True,
     ),
-    EventSpec(device_events.SEALED_EVENT, Action.FORWARD, _AGENT, device_events.SealedReq, is_call=True),
+    EventSpec(
+        device_events.SEALED_EVENT, Action.FORWARD, _AGENT, device_events.SealedReq, is_call=True, is_sealed=True
+    ),
     EventSpec(device_events.GET_DEVICE_EVENT, Action.FORWARD, _AGENT, device_events.GetDeviceReq),
     EventSpec(smcp.GET_TOOLS_EVENT, Action.FORWARD, _AGENT, smcp.GetToolsReq),
     EventSpec(smcp.GET_CONFIG_EVENT, Action.FORWARD, _AGENT, smcp.GetComputerConfigReq, older="client:get_mcp_config"),
