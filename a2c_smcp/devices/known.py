@@ -41,6 +41,11 @@ class KnownPeer(NamedTuple):
         words = [self.role, self.name, "--office", self.office, "--url", self.origin]
         return shlex.join(words)
 
+    @property
+    def remedy(self) -> str:
+        """How a sentence on what to run begins: who does not know an agent is a computer, which tells the agent so."""
+        return "run on the computer" if self.role == "agent" else "run"
+
 
 class KnownDevice(NamedTuple):
     peer: KnownPeer
@@ -163,7 +168,7 @@ def _how(known: KnownDevice | None, seen: str) -> str:
 def _not_known(peer: KnownPeer, found: str) -> DeviceMismatch:
     return DeviceMismatch(
         f"{peer} is not known: compare {found} with the fingerprint that `a2c-smcp device` shows there, "
-        f"then run: a2c-smcp device trust {found} {peer.options}",
+        f"then {peer.remedy}: a2c-smcp device trust {found} {peer.options}",
         fingerprint=found,
     )
 
@@ -171,7 +176,7 @@ def _not_known(peer: KnownPeer, found: str) -> DeviceMismatch:
 def _is_another(known: KnownDevice, found: str) -> DeviceMismatch:
     return DeviceMismatch(
         f"{known.peer} is known as {known.fingerprint} and is now {found}: another device uses its name, or it has a "
-        "new key that the old one does not vouch for. If you know why, run: "
+        f"new key that the old one does not vouch for. If you know why, {known.peer.remedy}: "
         f"a2c-smcp device forget {known.peer.options}",
         fingerprint=found,
         known=known.fingerprint,
