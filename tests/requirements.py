@@ -370,6 +370,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "device-binding": "A bound key or token enters by the proof of its device only: no replay, relay or old clock.",
         "device-program": "a2c-smcp device, key --device, and lines of up and computer to paste, pair devices.",
         "sealed-attacks": "A malicious Server gets nothing of sealed calls, and changes nothing unnoticed.",
+        "sealed-bridge": "Where sealing is required, a bridge is served if it seals itself and its key is trusted.",
         "sealed-nothing-left": "Nothing of a sealed call is in the memory, the logs or the store of the Servers.",
         "signed": "Answers are signed by a device, and anything else is no answer for an agent that verifies.",
         "device-known": "A peer is known by one device; another is refused unless the known one vouches for it.",

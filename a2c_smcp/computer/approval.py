@@ -99,7 +99,8 @@ class Caller:
 
     `client` is the MCP client that the agent calls for, by the name that it gives itself; empty if there is none. It
     makes no other caller: what is kept for an agent is kept for all of its clients. If the request was sealed, `device`
-    is the fingerprint of the agent's key, and `seal` is for what it is told.
+    is the fingerprint of the agent's key, `seal` is for what it is told, and `is_repeating` says that this very request
+    was answered before.
     """
 
     office: str
@@ -107,6 +108,7 @@ class Caller:
     client: str = field(default="", compare=False)
     device: str = field(default="", compare=False)
     seal: NoticeSeal | None = field(default=None, compare=False, repr=False)
+    is_repeating: bool = field(default=False, compare=False)
 
     @property
     def who(self) -> str:

@@ -19,9 +19,9 @@ from a2c_smcp.devices.transcript import is_fingerprint
 from a2c_smcp.errors import ConfigError, DeviceMismatch
 from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
 
-__all__ = ["FIRST_USE", "TRUSTED", "KnownDevice", "KnownDevices", "KnownPeer"]
+__all__ = ["FIRST_USE", "SIGNED", "TRUSTED", "KnownDevice", "KnownDevices", "KnownPeer"]
 
-FIRST_USE, TRUSTED = "first use", "trusted"
+FIRST_USE, SIGNED, TRUSTED = "first use", "signed", "trusted"
 
 
 class KnownPeer(NamedTuple):
@@ -41,12 +41,20 @@ class KnownPeer(NamedTuple):
         words = [self.role, self.name, "--office", self.office, "--url", self.origin]
         return shlex.join(words)
 
+    @property
+    def remedy(self) -> str:
+        """How a sentence on what to run begins: who does not know an agent is a computer, which tells the agent so."""
+        return "run on the computer" if self.role == "agent" else "run"
+
 
 class KnownDevice(NamedTuple):
     peer: KnownPeer
     fingerprint: str
     how: str
-    """`trusted` by a person, or seen on `first use`. It stays so when this key vouches for the next one."""
+    """`trusted` by a person, or seen on `first use`; `signed`: by signed answers only, it was never seen to seal.
+
+    It stays so when this key vouches for the next one.
+    """
 
 
 class KnownDevices:
@@ -75,33 +83,25 @@ class KnownDevices:
         *,
         first_use: bool = False,
         given: bool = False,
+        signed: bool = False,
     ) -> None:
         """Accept this identity of a peer, or raise `DeviceMismatch`, which says what to do.
 
         `first_use` accepts, and keeps, the first identity of a peer that is not known yet. `given` accepts only those
-        that a person has trusted, and what they vouch for.
+        that a person has trusted, and what they vouch for. `signed`: it has signed an answer, which says nothing on
+        whether it seals.
         """
         self._load()
         known, found = self._devices.get(peer), fingerprint(public)
         if known and given and known.how != TRUSTED:
             known = None
-        if known and known.fingerprint == found:
-            return
         if known is None and not first_use:
-            raise DeviceMismatch(
-                f"{peer} is not known: compare {found} with the fingerprint that `a2c-smcp device` shows there, "
-                f"then run: a2c-smcp device trust {found} {peer.options}",
-                fingerprint=found,
-            )
-        if known and not vouched(known.fingerprint, public, was):
-            raise DeviceMismatch(
-                f"{peer} is known as {known.fingerprint} and is now {found}: another device uses its name, or it has a "
-                "new key that the old one does not vouch for. If you know why, run: "
-                f"a2c-smcp device forget {peer.options}",
-                fingerprint=found,
-                known=known.fingerprint,
-            )
-        self._keep(KnownDevice(peer, found, known.how if known else FIRST_USE), instead_of=known)
+            raise _not_known(peer, found)
+        if known and known.fingerprint != found and not vouched(known.fingerprint, public, was):
+            raise _is_another(known, found)
+        device = KnownDevice(peer, found, _how(known, SIGNED if signed else FIRST_USE))
+        if device != known:
+            self._keep(device, instead_of=known)
 
     def trust(self, peer: KnownPeer, fingerprint: str) -> None:
         """From now on this peer is the device with this fingerprint, whatever it was before."""
@@ -159,6 +159,28 @@ class KnownDevices:
             raise ConfigError(str(error)) from None
         self._stamp = None
         self._load()
+
+
+def _how(known: KnownDevice | None, seen: str) -> str:
+    return known.how if known and known.how != SIGNED else seen
+
+
+def _not_known(peer: KnownPeer, found: str) -> DeviceMismatch:
+    return DeviceMismatch(
+        f"{peer} is not known: compare {found} with the fingerprint that `a2c-smcp device` shows there, "
+        f"then {peer.remedy}: a2c-smcp device trust {found} {peer.options}",
+        fingerprint=found,
+    )
+
+
+def _is_another(known: KnownDevice, found: str) -> DeviceMismatch:
+    return DeviceMismatch(
+        f"{known.peer} is known as {known.fingerprint} and is now {found}: another device uses its name, or it has a "
+        f"new key that the old one does not vouch for. If you know why, {known.peer.remedy}: "
+        f"a2c-smcp device forget {known.peer.options}",
+        fingerprint=found,
+        known=known.fingerprint,
+    )
 
 
 def _device(entry: dict[str, Any]) -> KnownDevice:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Prover"]
 
+_LATEST = 2**53  # seconds since 1970 in a proof
+
 
 class Prover:
     """Makes the proofs of one client. `load` is called in a thread: a keyring may be asking its owner.
@@ -73,7 +75,7 @@ class Prover:
     def learns_from(self, refusal: NotAuthenticated) -> bool:
         """Whether another CONNECT may do better: prove the device, read its key again, or use the Server's clock."""
         now, is_bound = refusal.details.get("now"), refusal.details.get("device") is True
-        if self._is_wanted and isinstance(now, int | float) and not isinstance(now, bool):
+        if self._is_wanted and isinstance(now, int | float) and not isinstance(now, bool) and 0 <= now < _LATEST:
             self._ahead = now - self._clock()
             return True
         if not is_bound or self._given:

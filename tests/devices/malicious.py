@@ -26,7 +26,7 @@ class Malice:
         hub.calls.begin = self._on_begin  # type: ignore[method-assign]
         hub.calls.answered = self._on_answered  # type: ignore[method-assign]
         hub._relay._tells.write = self._on_tell  # type: ignore[method-assign]
-        self._last: tuple[Any, ...] = ()
+        self.tells: set[str] = set()
 
     def passed(self, kind: str, event: str) -> list[Any]:
         return [data for each, name, data in self.seen if (each, name) == (kind, event)]
@@ -50,5 +50,9 @@ class Malice:
 
     def _on_tell(self, sid: str, office: str, packet: bytes) -> None:
         self.seen.append(("tell", "", bytes(packet)))
+        self.tells.add(sid)
         for each in self.tell(packet):
             self._write(sid, office, each)
+
+    def send(self, sid: str, office: str, packet: bytes) -> None:
+        self._write(sid, office, packet)

@@ -88,7 +88,7 @@ async def test_require_serves_only_agents_that_were_trusted(shared_hub: Any, off
         known = KnownDevices(tmp_path / "agent")
         known.trust(KnownPeer(shared_hub.url, office, "computer", "laptop"), identities["computer"].fingerprint)
         async with at_work(shared_hub, office, tmp_path, **options) as agent:
-            with pytest.raises(DeviceMismatch, match="is not known"):
+            with pytest.raises(DeviceMismatch, match=r"is not known.* run on the computer: a2c-smcp device trust"):
                 await agent.emit_tool_call("laptop", "echo", {"text": SECRET})
         known = KnownDevices(tmp_path / "computer")
         known.trust(KnownPeer(shared_hub.url, office, "agent", "planner"), identities["agent"].fingerprint)

@@ -370,6 +370,18 @@ async def test_a_client_tries_a_second_time_and_not_a_third(serve: Any) -> None:
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize("now", [10**400, 1e300, -1, 2**53, "1", True, None])
+async def test_a_time_that_cannot_be_is_not_learnt(serve: Any, now: object) -> None:
+    class Odd(AuthenticationProvider):
+        async def authenticate(self, sio: Any, environ: Any, auth: object, headers: Mapping[str, str]) -> bool:
+            raise NotAuthenticated("always", now=now)
+
+    hub = await serve(auth=Odd())
+    with pytest.raises(NotAuthenticated):
+        await enter(endpoint(hub.url, given()))
+    assert hub.app.metrics.value("a2c_refused_total", code="401") == 1
+
+
 async def test_a_client_signs_nothing_until_the_server_wants_it(hub: Hub, tmp_path: Path, office: str) -> None:
     """The first key of this machine is made then, and is not the one that the key is bound to."""
     made = IdentityFolder(tmp_path / "state")

@@ -16,13 +16,13 @@ from typing import Any
 from a2c_smcp.agent.types import DeviceOptions, Seat
 from a2c_smcp.device_events import GET_DEVICE_EVENT
 from a2c_smcp.devices.identity import Identity, Voucher
-from a2c_smcp.devices.known import KnownDevices, KnownPeer
+from a2c_smcp.devices.known import SIGNED, KnownDevices, KnownPeer
 from a2c_smcp.devices.statement import NONCE_SIZE, DeviceStatement, read_statement
 from a2c_smcp.devices.storage import IdentityStore
 from a2c_smcp.devices.transcript import encoded
-from a2c_smcp.errors import BadRequest, DeviceMismatch, SealingRequired, SMCPError
+from a2c_smcp.errors import BadRequest, ConfigError, DeviceMismatch, SealingRequired, SMCPError
 
-__all__ = ["AgentDevice", "load_device"]
+__all__ = ["AgentDevice", "Ask", "load_device"]
 
 Ask = Callable[[str, Seat, Mapping[str, Any]], Awaitable[Any]]
 """Sends an event in plain to the computer in a seat, and returns the answer; `None` if it or the Server knows none."""
@@ -57,7 +57,16 @@ class AgentDevice:
 
     def seals_to(self, seat: Seat) -> bool:
         """Whether everything from this computer has to be sealed."""
-        return self.e2e == "require" or self.keys(seat) is not None
+        if self.e2e == "require" or self.keys(seat) is not None:
+            return True
+        return self.e2e == "prefer" and seat not in self._statements and self._is_known_to_seal(seat)
+
+    def _is_known_to_seal(self, seat: Seat) -> bool:
+        try:
+            known = self._known.get(self.peer(seat))
+        except ConfigError:  # nothing is known to be plain
+            return True
+        return known is not None and known.how != SIGNED
 
     def keys(self, seat: Seat) -> DeviceStatement | None:
         """The keys to seal to, if this computer was asked for them and has some."""
@@ -83,7 +92,7 @@ class AgentDevice:
             answer = None
         statement = self._read(seat, answer, nonce) if isinstance(answer, Mapping) else None
         if statement is None or statement.e2e == "off":
-            self._check_plain(seat)
+            self._check_plain(seat, statement)
             return None
         self._check(seat, statement)
         return statement
@@ -101,7 +110,19 @@ class AgentDevice:
 
     def check_signer(self, seat: Seat, public: bytes) -> None:
         """Accept the key that has signed an answer. Raises `DeviceMismatch`."""
-        self._known.check(self.peer(seat), public, first_use=self.e2e != "require", given=self.e2e == "require")
+        first_use, given = self.e2e != "require", self.e2e == "require"
+        self._known.check(self.peer(seat), public, first_use=first_use, given=given, signed=True)
+
+    async def succeeds(self, seat: Seat, ask: Ask) -> bool:
+        """Whether a computer that signs with a new key shows that the known one vouches for it. Raises `SMCPError`."""
+        nonce = os.urandom(NONCE_SIZE)
+        answer = await ask(GET_DEVICE_EVENT, seat, {"nonce": encoded(nonce)})
+        if not isinstance(answer, Mapping):
+            return False
+        statement = self._read(seat, answer, nonce)
+        given = self.e2e == "require"
+        self._known.check(self.peer(seat), statement.identity, statement.was, given=given, signed=True)
+        return True
 
     def peer(self, seat: Seat) -> KnownPeer:
         return KnownPeer(self._origin, seat.office, "computer", seat.computer)
@@ -113,12 +134,16 @@ class AgentDevice:
         first_use, given = self.e2e == "prefer", self.e2e == "require"
         self._known.check(self.peer(seat), statement.identity, statement.was, first_use=first_use, given=given)
 
-    def _check_plain(self, seat: Seat) -> None:
+    def _check_plain(self, seat: Seat, statement: DeviceStatement | None) -> None:
+        """Raises unless requests to this computer may go in plain. `statement` is what it says itself, if that came."""
         if self.e2e == "require":
             raise SealingRequired(
                 f"computer {seat.computer!r} does not seal: start it with --e2e prefer or --e2e require"
             )
-        if self._known.get(self.peer(seat)):
+        known = self._known.get(self.peer(seat))
+        if known and known.how == SIGNED and statement:
+            self._known.check(self.peer(seat), statement.identity, statement.was, signed=True)
+        elif known:
             raise DeviceMismatch(
                 f"computer {seat.computer!r} is known by its device, and now does not seal: the Server may be hiding "
                 f"its keys. If it no longer seals, run: a2c-smcp device forget {self.peer(seat).options}"

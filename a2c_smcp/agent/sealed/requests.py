@@ -10,8 +10,8 @@ codes that Servers make are raised as such and marked (`details.verified` is fal
 
 **Notices.** `_replies` has the secrets of requests in flight, and those of subscriptions and log levels, which
 computers go on telling about, for as long as these may last. A notice must open under the secret of its request, and
-its number must be higher than the last one: a Server that
-repeats, reorders or invents notices achieves nothing but losses.
+its number must be higher than the last one, also after the computer was restarted: a Server that repeats, reorders or
+invents notices achieves nothing but losses. In plain, only computers that do not seal tell anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import Any
 from a2c_smcp import mcp_events
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
-from a2c_smcp.agent.sealed.device import AgentDevice, load_device
+from a2c_smcp.agent.sealed.checking import Checking, servers_word
+from a2c_smcp.agent.sealed.device import AgentDevice, Ask, load_device
 from a2c_smcp.agent.types import DeviceOptions, Seat
 from a2c_smcp.device_events import SEALED_EVENT
 from a2c_smcp.devices import signing
@@ -44,7 +45,6 @@ logger = logging.getLogger(__name__)
 
 _STANDING = frozenset((mcp_events.SUBSCRIBE_RESOURCE_EVENT, mcp_events.SET_LOG_LEVEL_EVENT))
 _STANDING_TIME = 1200.0  # seconds; what a computer goes on telling lapses after 900 unless it is asked for again
-_SERVER_CODES = frozenset((400, 403, 404, 408, 410, 413, 421, 426, 429, 499, 500, 503))
 _MOST_RENEWALS = 2
 _FURTHER = 5.0  # seconds that an agent waits longer than the Server for requests without a timeout
 
@@ -109,23 +109,43 @@ class DeviceRequests:
         if device.e2e != "off":
             statement = device.keys(seat) or await self._statement(seat, seconds)
         address = CallAddress(seat.office, self._name, seat.computer, request["req_id"])
-        checking = _Checking(device, seat, address, event, request) if device.verifies else None
+        checking = Checking(device, seat, address, event, request, then) if device.verifies else None
         if checking:
             loop.call_soon(checking.prepare)  # while the computer works
-            then = _joined(checking.check, then)
-        if statement is None:
-            answer = await self._send(event, {**request, "office_id": seat.office}, seconds, then=then, resend=resend)
-        else:
-            sealing = _Sealing(seat, event, request, statement, new_reply(), deadline, resend)
-            answer = await self._sealed(sealing, address, then)
-        return await checking.finish(answer) if checking and checking.is_open else answer
+        read = checking.check if checking else then
+        try:
+            if statement is None:
+                plain = {**request, "office_id": seat.office}
+                answer = await self._send(event, plain, seconds, then=read, resend=resend)
+            else:
+                sealing = _Sealing(seat, event, request, statement, new_reply(), deadline, resend)
+                answer = await self._sealed(sealing, address, read)
+            return await checking.finish(answer) if checking and checking.is_open else answer
+        except DeviceMismatch as error:
+            return await self._of_successor(error, checking, seat, deadline - loop.time())
 
-    async def _statement(self, seat: Seat, seconds: float) -> DeviceStatement | None:
+    async def _of_successor(self, error: DeviceMismatch, checking: Checking | None, seat: Seat, seconds: float) -> Any:
+        """The answer that was signed by a new key, if the computer shows that its known key vouches for it.
+
+        Raises the error otherwise.
+        """
+        is_vouched_for = False
+        if checking and checking.of_new_key is not None:
+            with suppress(SMCPError):
+                is_vouched_for = await self.device.succeeds(seat, self._asking(seconds))
+        if checking is None or not is_vouched_for:
+            raise error
+        return await checking.finish(checking.of_new_key)
+
+    def _asking(self, seconds: float) -> Ask:
         async def ask(event: str, seat: Seat, data: Mapping[str, Any]) -> Any:
             about = {"agent": self._name, "req_id": encoded(new_reply())[:32], "computer": seat.computer}
             return await self._send(event, {**about, "office_id": seat.office, **data}, seconds)
 
-        return await self.device.of(seat, ask)
+        return ask
+
+    async def _statement(self, seat: Seat, seconds: float) -> DeviceStatement | None:
+        return await self.device.of(seat, self._asking(seconds))
 
     async def _sealed(self, sealing: _Sealing, address: CallAddress, then: Callable[[Any], Any] | None) -> Any:
         timeout, reply = sealing.timeout, _Reply(sealing.secret, address)
@@ -147,7 +167,7 @@ class DeviceRequests:
                     if renewals == _MOST_RENEWALS:
                         raise
                     renewals += 1
-                    sealing.statement, reply.seq = self.device.renewed(sealing.seat, error, sealed), 0
+                    sealing.statement = self.device.renewed(sealing.seat, error, sealed)
         finally:
             self._let_go(sealing.event, reply)
 
@@ -181,11 +201,14 @@ class DeviceRequests:
         return {**told, **about} if isinstance(told, dict) else None
 
     def _may_be_plain(self, event: str, data: Mapping[str, Any]) -> bool:
-        if not event.startswith("notify:tell_"):
+        """Whether a notice that is not sealed may be true. A Server can write any names, or none, into it."""
+        if not event.startswith("notify:tell_") or self.device.e2e == "off":
             return True
-        seat = Seat(str(data.get("office_id")), str(data.get("computer")))
-        if self.device.seals_to(seat):
-            logger.warning("%s of %s is ignored: it is not sealed", event, seat)
+        computer, office, req_id = data.get("computer"), data.get("office_id"), data.get("req_id")
+        is_of_sealed = isinstance(req_id, str) and req_id in self._replies
+        is_addressed = isinstance(computer, str) and isinstance(office, str)
+        if is_of_sealed or not is_addressed or self.device.seals_to(Seat(str(office), str(computer))):
+            logger.warning("%s of %s is ignored: it is not sealed", event, computer)
             return False
         return True
 
@@ -229,79 +252,6 @@ class _Sealing:
 
 
 _OUTSIDE = frozenset(("agent", "computer", "office_id", "req_id"))
-
-
-class _Checking:
-    """Checks the signature of the answer to one request. A large answer is checked beside the event loop.
-
-    `is_open`: whether that is left to `finish`.
-    """
-
-    __slots__ = ("_address", "_device", "_event", "_request", "_seat", "_signed_for", "is_open")
-
-    def __init__(
-        self, device: AgentDevice, seat: Seat, address: CallAddress, event: str, request: Mapping[str, Any]
-    ) -> None:
-        self._device = device
-        self._seat = seat
-        self._event = event
-        self._address = address
-        self._request = request
-        self._signed_for: bytes | None = None
-        self.is_open = True
-
-    def prepare(self) -> None:
-        """Digest the parameters, which the answer is signed for. Those that are not JSON were not sent either."""
-        with suppress(TypeError, ValueError, RecursionError):
-            self._signed_for = self._digest()
-
-    def _digest(self) -> bytes:
-        params = signing.digest(signing.parameters(self._event, self._request))
-        return signing.signed_for(self._address, self._event, params)
-
-    def check(self, answer: Any) -> Any:
-        """The signed content of the answer, or a large answer as it came. Raises `DeviceMismatch`."""
-        try:
-            content = self._content(answer, quickly=True)
-        except signing.TakesLong:
-            if SMCPError.from_wire(answer) is None:
-                return answer
-            content = self._content(answer)
-        self.is_open = False
-        return content
-
-    async def finish(self, answer: Any) -> Any:
-        return await asyncio.to_thread(self._content, answer)
-
-    def _content(self, answer: Any, *, quickly: bool = False) -> Any:
-        if not isinstance(answer, dict):
-            raise self._mismatch("an answer is not signed")
-        try:
-            found = signing.checked(self._signed_for or self._digest(), answer, quickly=quickly)
-            if found is None:
-                return servers_word(answer)
-            self._device.check_signer(self._seat, found.key)
-        except DeviceMismatch as error:
-            error.outcome = "unknown"
-            raise
-        return found.answer
-
-    def _mismatch(self, why: str) -> DeviceMismatch:
-        return DeviceMismatch(f"{why}: start computer {self._seat.computer!r} with --sign", outcome="unknown")
-
-
-def servers_word(answer: Any) -> Any:
-    """An answer that only a Server can have made: an error of a code that Servers make, marked as not verified.
-
-    Raises `DeviceMismatch` for anything else.
-    """
-    error = SMCPError.from_wire(answer)
-    if error is None or error.code not in _SERVER_CODES:
-        raise DeviceMismatch(
-            "an answer is not sealed or signed by the computer: the Server has changed it, or made it up",
-            outcome="unknown",
-        )
-    return {**error.to_wire(verified=False)}
 
 
 def _joined(first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:

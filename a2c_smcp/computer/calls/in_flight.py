@@ -9,6 +9,8 @@ looks for the key in these three places, in this order, and only if none of them
 - in the journal only: the tool was begun by a call whose result is gone, because it was dropped or because the process
   was killed. The duplicate is refused with `ResultGone`, whose `outcome` says whether the first call has ended.
 
+A sealed call is known for longer than that, by its seal (`sealed/remembered.py`): such a duplicate never begins a call.
+
 All of this happens in the event loop without an await between the look-up and the entry into `_running`, so two
 duplicates cannot both begin. The task of a call belongs to nobody else: a caller that gives up, or a connection that
 is lost, does not end it. Only `cancel` and `close` do. A key that is used again for another tool or other arguments is
@@ -140,14 +142,18 @@ class CallsInFlight:
             _require_same(running.digest == digest)
             running.then(then)
         else:
-            self._begin(key, digest, work, then, ended)
+            self._begin(key, digest, work, then, ended, is_repeated=caller.is_repeating)
 
-    def _begin(self, key: Key, digest: bytes, work: Work, then: OnOutcome, ended: OnOutcome | None) -> None:
+    def _begin(
+        self, key: Key, digest: bytes, work: Work, then: OnOutcome, ended: OnOutcome | None, *, is_repeated: bool
+    ) -> None:
         office, agent, req_id = key
         journal = self._journals.get(office, self._journal)
         if begun := journal.find(key):
             _require_same(begun.is_of(digest))
             raise ResultGone(repr(req_id), outcome=begun.outcome or "unknown")
+        if is_repeated:
+            raise ResultGone(repr(req_id), outcome="unknown")
         if (agent, req_id) in self._cancels:
             raise CallCancelled(outcome="not_run")
         running = self._running[key] = _Running(digest, journal)

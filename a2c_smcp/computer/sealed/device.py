@@ -1,7 +1,8 @@
 """The keys of a computer: its identity, the keys that agents seal requests to, and the agents that it knows.
 
 Sealing keys are in memory only. A new one is made at the start and every twelve hours. The one before is accepted for
-as long as the longest call may take, so that no call in flight is refused.
+as long as the longest call may take, so that no call in flight is refused. Requests are remembered for as long as their
+key is accepted. If they become too many, the keys end earlier, and agents seal to the new one (421).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from a2c_smcp.computer.sealed.remembered import SealedRequests
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.devices.identity import Identity, Voucher
 from a2c_smcp.devices.known import KnownDevices, KnownPeer
@@ -42,7 +44,7 @@ async def load_device(e2e: Sealing, sign: bool, folder: Path | None, identity: I
 class ComputerDevice:
     """What a computer proves itself with, and which agents it serves. `signs`: whether its answers are signed.
 
-    `on_key_dropped` is called with the name of a sealing key that is no longer accepted.
+    `requests` are those that were sealed to its keys.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class ComputerDevice:
         self.identity = identity
         self.e2e = e2e
         self.signs = sign
-        self.on_key_dropped: list[Callable[[str], None]] = []
+        self.requests = SealedRequests()
         self._was = was
         self._known = known
         self._clock = clock
@@ -92,8 +94,17 @@ class ComputerDevice:
             self._key, self._made = SealingKey.generate(), now
         if self._before and now >= self._before[1]:
             dropped, self._before = self._before[0], None
-            for listener in self.on_key_dropped:
-                listener(dropped.kid)
+            self.requests.forget_key(dropped.kid)
+
+    def make_room(self) -> None:
+        """Accept only a new key, if too many requests are remembered: none of them can come again then."""
+        if not self.requests.is_full:
+            return
+        dropped = [self._key, *([self._before[0]] if self._before else [])]
+        self._before = None
+        self._key, self._made = SealingKey.generate(), self._clock()
+        for key in dropped:
+            self.requests.forget_key(key.kid)
 
     # Agents
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.sealed.device import ComputerDevice
-from a2c_smcp.computer.sealed.remembered import Remembered, RequestKey, SealedRequests
+from a2c_smcp.computer.sealed.remembered import Remembered, RequestKey
 from a2c_smcp.computer.sealed.replies import OpenedData, ReplySeal, written
 from a2c_smcp.computer.secrets import ANSWER, Mask
 from a2c_smcp.connection import Later
@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 Then: TypeAlias = Callable[[Any], None]
 """Is called with an answer."""
+GiveUp: TypeAlias = Callable[[], None] | None
+"""Is called if there will be none."""
 
 _SEALED, _GET_DEVICE = lookup(SEALED_EVENT), lookup(GET_DEVICE_EVENT)
 _NOT_SEALED = frozenset((SEALED_EVENT, GET_DEVICE_EVENT))
@@ -84,26 +86,27 @@ class GuardedAnswers:
         self._name, self._office, self._origin = name, office, origin
         self._answer = answer
         self._mask = mask
-        self._requests = SealedRequests()
+        self._requests = device.requests
         self._tasks = OwnedTasks()
-        device.on_key_dropped.append(self._requests.forget_key)
 
     def room(self, largest: int) -> int:
         """The largest answer that fits into a message of this size once it is signed and sealed, which takes base64."""
         return (largest * 3 // 4 if self._device.e2e != "off" else largest) - _HEAD_ROOM
 
     async def close(self) -> None:
+        """The computer has left the office."""
         await self._tasks.close()
+        self.forget()
 
     def caller(self, caller: Caller, data: Mapping[str, Any]) -> Caller:
         """The caller, with its device if the request was sealed."""
         if not isinstance(data, OpenedData):
             return caller
-        return Caller(caller.office, caller.agent, caller.client, data.device, data.seal)
+        return Caller(caller.office, caller.agent, caller.client, data.device, data.seal, data.is_repeated)
 
     def forget(self) -> None:
         """Drop the answers that are kept. What was answered stays known."""
-        self._requests.forget_answers()
+        self._requests.forget_answers(self._office)
 
     def answer(self, name: str, data: dict[str, Any]) -> Later:
         """The answer to a request as it is sent. Errors become answers, too."""
@@ -167,19 +170,22 @@ class GuardedAnswers:
         address, opened = sealed.address, sealed.opened
         content = _content(opened.body)
         self._device.admit_sealed(self._agent(address.agent), opened.agent, content.was)
-        key = RequestKey(fingerprint(opened.agent), address.req_id)
-        request = self._requests.find(key, opened.digest)
+        key = RequestKey(fingerprint(opened.agent), address)
+        request = self._requests.find(key, opened.digest, sealed.kid)
         if request and request.answer is not None:
             then(request.seal.answer(request.answer))
             return
         if request and request.waiting:
             request.waiting.append(then)
             return
-        if request and request.is_over and content.event != TOOL_CALL_EVENT:
-            raise ResultGone(repr(address.req_id), outcome="done")
+        if request and request.outcome and content.event != TOOL_CALL_EVENT:
+            raise ResultGone(repr(address.req_id), outcome=request.outcome)
         seal = request.seal if request else ReplySeal(content.reply, address)
-        inner = _inner(content, outer, key.device, seal)
+        inner = _inner(content, outer, key.device, seal, is_repeated=request is not None)
         if request is None:
+            self._device.make_room()
+            if self._device.key(sealed.kid) is None:
+                raise self._device.unknown_key(outer["sealed"], *address[:3])
             request = Remembered(opened.digest, sealed.kid, seal)
             self._requests.begin(key, request)
         request.waiting.append(then)
@@ -195,15 +201,15 @@ class GuardedAnswers:
 
     # Answers
 
-    def _run(self, event: str, data: dict[str, Any], then: Then, give_up: Callable[[], None] | None = None) -> None:
+    def _run(self, event: str, data: dict[str, Any], then: Then, give_up: GiveUp = None) -> None:
         """Call `then` with the answer to a request, signed. `give_up` is called if there will be none."""
         preparation = _Preparation(event, data, self._signing_address(data))
-        answer, signed = self._answer(event, data), partial(self._sign, preparation, then)
+        answer, signed = self._answer(event, data), partial(self._sign, preparation, then, give_up)
         if isinstance(answer, Later):
             answer.begin(signed)
             preparation.prepare_soon()
         else:
-            self._tasks.spawn(_awaited(answer, signed, give_up))
+            self._spawn(_awaited(answer, signed), give_up)
 
     def _signing_address(self, data: Mapping[str, Any]) -> CallAddress | None:
         """Where the signed answer to a request belongs; `None` if it is not signed."""
@@ -211,14 +217,20 @@ class GuardedAnswers:
             return None
         return CallAddress(self._office, _agent_in(data), self._name, data["req_id"])
 
-    def _sign(self, preparation: _Preparation, then: Then, answer: Any) -> None:
+    def _sign(self, preparation: _Preparation, then: Then, give_up: GiveUp, answer: Any) -> None:
         preparation.is_over = True
         if preparation.address is None or not isinstance(answer, dict):
             then(answer)
         elif signing.is_small(answer):
             then(self._signed(preparation, preparation.address, answer))
         else:
-            self._tasks.spawn(_awaited(asyncio.to_thread(self._signed, preparation, preparation.address, answer), then))
+            signing_it = asyncio.to_thread(self._signed, preparation, preparation.address, answer)
+            self._spawn(_awaited(signing_it, then), give_up)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], give_up: GiveUp) -> None:
+        task = self._tasks.spawn(work)
+        if give_up:
+            task.add_done_callback(lambda ended: give_up() if ended.cancelled() or ended.exception() else None)
 
     def _signed(self, preparation: _Preparation, address: CallAddress, answer: dict[str, Any]) -> Any:
         """The signed answer. What cannot be signed becomes an error."""
@@ -274,19 +286,15 @@ class _Sealed(NamedTuple):
     opened: OpenedRequest
 
 
-async def _awaited(answer: Awaitable[Any], then: Then, give_up: Callable[[], None] | None = None) -> None:
-    try:
-        found = await answer
-    except BaseException:
-        if give_up:
-            give_up()
-        raise
-    then(found)
+async def _awaited(answer: Awaitable[Any], then: Then) -> None:
+    then(await answer)
 
 
-def _inner(content: _Content, outer: Mapping[str, Any], device: str, seal: ReplySeal) -> OpenedData:
+def _inner(
+    content: _Content, outer: Mapping[str, Any], device: str, seal: ReplySeal, *, is_repeated: bool
+) -> OpenedData:
     """The request as if it had come in plain. Who asks whom is what the seal belongs to."""
-    inner = OpenedData(content.data, device, seal)
+    inner = OpenedData(content.data, device, seal, is_repeated=is_repeated)
     for field in _ADDRESSED:
         if inner.setdefault(field, outer[field]) != outer[field]:
             raise BadRequest(f"{field}: differs inside and outside of the seal", field=field)

@@ -1,9 +1,11 @@
 """Sealed requests that were answered, so that a Server which sends one again changes nothing (WIRE §10).
 
-A request is known by the agent's key and its `req_id`, for as long as the key that it was sealed to is accepted. One
-that comes again while it runs gets the same answer, and so does one whose answer is kept. If the answer is no longer
-kept, a tool call goes on to the ordinary detection of duplicates (`calls/in_flight.py`), which has the journal; any
-other request is refused. The same `req_id` with another content is refused.
+A request is known by the agent's key, its address and its `req_id`, for as long as a key that it was sealed to is
+accepted: an agent that was told of a new key has sealed it twice. They belong to the device, as its keys do: a computer
+that leaves an office and comes back still knows them. One that comes again while it runs gets the same answer, and so
+does one whose answer is kept. If the answer is no longer kept, a tool call goes on to the ordinary detection of
+duplicates (`calls/in_flight.py`), which may still have it, and begins nothing; any other request is refused. The same
+`req_id` with another content is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from a2c_smcp.computer.sealed.replies import ReplySeal
-from a2c_smcp.errors import BadRequest, RateLimited
+from a2c_smcp.devices.transcript import CallAddress
+from a2c_smcp.errors import BadRequest, Outcome, RateLimited
 
 __all__ = ["Remembered", "RequestKey", "SealedRequests"]
 
@@ -23,24 +26,26 @@ _MOST_BYTES = 16 * 1024 * 1024
 
 class RequestKey(NamedTuple):
     device: str
-    req_id: str
+    address: CallAddress
 
 
 class Remembered:
-    """One request. `answer` is the text of its answer, from its end until it is forgotten.
+    """One request. `kids` are the keys that it was sealed to, and that are accepted.
 
-    `waiting` are called with the sealed answer: one for each time that the request came while it ran.
+    `outcome` is known from its end on: "unknown" if it ended without an answer. `answer` is the text of its answer,
+    until that is forgotten. `waiting` are called with the sealed answer: one for each time that the request came while
+    it ran.
     """
 
-    __slots__ = ("answer", "digest", "is_over", "kid", "seal", "waiting")
+    __slots__ = ("answer", "digest", "kids", "outcome", "seal", "waiting")
 
     def __init__(self, digest: bytes, kid: str, seal: ReplySeal) -> None:
         self.digest = digest
-        self.kid = kid
+        self.kids = {kid}
         self.seal = seal
         self.waiting: list[Callable[[dict[str, Any]], None]] = []
         self.answer: bytes | None = None
-        self.is_over = False
+        self.outcome: Outcome | None = None
 
     def end(self, answer: bytes) -> None:
         """Give the answer to all that wait for it, sealed afresh for each."""
@@ -58,17 +63,24 @@ class SealedRequests:
         self._kept: OrderedDict[RequestKey, Remembered] = OrderedDict()
         self._kept_bytes = 0
 
-    def find(self, key: RequestKey, digest: bytes) -> Remembered | None:
-        """Raises `BadRequest` if the `req_id` was used for another request."""
+    @property
+    def is_full(self) -> bool:
+        return len(self._all) >= self._most
+
+    def find(self, key: RequestKey, digest: bytes, kid: str) -> Remembered | None:
+        """The request, which has come sealed to this key. Raises `BadRequest` if its `req_id` was used for another."""
         found = self._all.get(key)
-        if found and found.digest != digest:
+        if found is None:
+            return None
+        if found.digest != digest:
             raise BadRequest("req_id: was used for another request", field="req_id")
+        found.kids.add(kid)
         return found
 
     def begin(self, key: RequestKey, request: Remembered) -> None:
         """Raises `RateLimited` if there are too many."""
-        if len(self._all) >= self._most:
-            raise RateLimited("too many sealed requests are remembered, try again in an hour")
+        if self.is_full:
+            raise RateLimited("too many sealed requests are running")
         self._all[key] = request
 
     def keep(self, key: RequestKey, answer: bytes) -> None:
@@ -76,23 +88,34 @@ class SealedRequests:
         request = self._all.get(key)
         if request is None:
             return
-        request.is_over, request.answer = True, answer
+        if not request.kids:
+            del self._all[key]
+            return
+        request.outcome, request.answer = "done", answer
         self._kept[key] = request
         self._kept_bytes += len(answer)
         while self._kept_bytes > self._most_bytes:
             self._drop_answer(next(iter(self._kept)))
 
     def give_up(self, key: RequestKey) -> None:
-        """The request ended without an answer. It may come again."""
-        self._all.pop(key, None)
+        """The request ended without an answer, because the computer has left the office."""
+        request = self._all.get(key)
+        if request is None or request.outcome:
+            return
+        request.waiting, request.outcome = [], "unknown"
+        if not request.kids:
+            del self._all[key]
 
-    def forget_answers(self) -> None:
-        for key in list(self._kept):
+    def forget_answers(self, office: str) -> None:
+        for key in [key for key in self._kept if key.address.office == office]:
             self._drop_answer(key)
 
     def forget_key(self, kid: str) -> None:
         """This sealing key is no longer accepted, so what was sealed to it cannot come again."""
-        for key in [key for key, request in self._all.items() if request.kid == kid and request.is_over]:
+        for key, request in list(self._all.items()):
+            request.kids.discard(kid)
+            if request.kids or not request.outcome:
+                continue
             if key in self._kept:
                 self._drop_answer(key)
             del self._all[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,14 +14,18 @@ __all__ = ["OpenedData", "ReplySeal", "written"]
 
 
 class ReplySeal:
-    """Seals for the agent that sent one request. Notices are numbered, so that an agent notices an old one."""
+    """Seals for the agent that sent one request. Notices are numbered, so that an agent notices an old one.
+
+    The numbers begin at the time in milliseconds: they rise across a restart, after which the agent sends the request
+    again with the same secret.
+    """
 
     __slots__ = ("_address", "_prepared", "_reply", "_seq")
 
     def __init__(self, reply: bytes, address: CallAddress) -> None:
         self._reply = reply
         self._address = address
-        self._seq = 0
+        self._seq = int(time.time() * 1000)
         self._prepared: tuple[ReplyKey, str] | None = None
 
     def prepare(self) -> None:
@@ -47,12 +52,16 @@ class ReplySeal:
 
 
 class OpenedData(dict[str, Any]):
-    """The data of a request that was sealed, with the fingerprint of the agent's device, and the seal for replies."""
+    """The data of a request that was sealed, with the fingerprint of the agent's device, and the seal for replies.
 
-    __slots__ = ("device", "seal")
+    `is_repeated`: it was answered before.
+    """
 
-    def __init__(self, data: Mapping[str, Any], device: str, seal: ReplySeal) -> None:
+    __slots__ = ("device", "is_repeated", "seal")
+
+    def __init__(self, data: Mapping[str, Any], device: str, seal: ReplySeal, *, is_repeated: bool) -> None:
         super().__init__(data)
+        self.is_repeated = is_repeated
         self.device = device
         self.seal = seal
 
