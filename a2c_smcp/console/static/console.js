@@ -214,7 +214,6 @@ document.addEventListener('submit', async (event) => {
   try {
     const answer = await fetch(form.getAttribute('action'), { method: 'POST', body: data, headers: { 'X-A2C-Console': '1' } })
     if (answer.status === 401) return over()
-    if (answer.headers.get('X-A2C-Open')) window.open(answer.headers.get('X-A2C-Open'), '_blank', 'noopener')
     fail(answer.ok ? '' : await answer.text())
   } catch {
     fail(element('connection').dataset.lost)
