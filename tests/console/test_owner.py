@@ -211,6 +211,21 @@ async def test_a_form_is_checked_and_its_answer_has_the_types_of_its_schema(owne
     assert (answer.action, answer.content, answer.by) == ("accept", {"seats": 3}, "console")
 
 
+@pytest.mark.parametrize("default", ["I \u2764\ufe0f you", "a\u200db", "one\ntwo\n", "\nfirst is empty", "a\tb"])
+async def test_a_default_that_is_sent_as_it_is_shown_is_the_default(owned: Owned, default: str) -> None:
+    """A browser sends lines with CRLF, and what is shown of characters that cannot be seen."""
+    visitor = await owned.visitor()
+    schema = {"type": "object", "properties": {"note": {"type": "string", "default": default}}}
+    asked = asyncio.create_task(owned.questions(Question("What?", schema=schema, server="files", tool="plan")))
+    await owned.approvals.first_added.wait()
+    page = (await visitor.get("/")).body
+    field = re.search(r'<input value="([^"]*)"|<textarea[^>]*>\n([^<]*)</textarea>', page)
+    assert field
+    shown = html.unescape(field[1] or field[2]).replace("\n", "\r\n")
+    assert (await visitor.act("/requests/answer", number="1", action="accept", **{"field-0": shown})).status == 204
+    assert (await asked).content == {"note": default}
+
+
 async def test_a_page_without_a_session_has_a_new_link_printed_but_not_shown(owned: Owned) -> None:
     stranger = Visitor(owned.console.app)
     asked = await stranger.post("/new-link", {})
