@@ -90,6 +90,7 @@ CHINESE: Translations = {
     "All servers": "所有服务器",
     "There is no such server.": "没有这个服务器。",
     "Messages": "消息",
+    "The end of stderr and the last messages are kept.": "仅保留标准错误输出的末尾和最近的消息。",
     "It has written nothing to stderr, and logged nothing.": "没有标准错误输出，也没有日志。",
     "The provider has not said where to sign in.": "提供方没有给出登录页面。",
     "open it again": "重新打开",

@@ -167,6 +167,8 @@ let isOver = false
 function over() {
   isOver = true
   close()
+  fail('')
+  setState('over')
   const box = element('session-over')
   box.hidden = false
   for (const each of document.querySelectorAll('main button, main input, main select, main textarea')) each.disabled = true
@@ -200,6 +202,9 @@ function fail(text) {
   element('failure-text').textContent = text
   box.hidden = !text
 }
+
+const closing = element('failure-close')
+if (closing) closing.addEventListener('click', () => fail(''))
 
 document.addEventListener('submit', async (event) => {
   const form = event.target
