@@ -234,6 +234,16 @@ async def test_a_page_without_a_session_has_a_new_link_printed_but_not_shown(own
     assert owned.links[0].partition("link=")[2] not in (await stranger.get("/?asked=1")).body
 
 
+async def test_what_a_field_expects_is_said_in_the_language_of_the_page(owned: Owned) -> None:
+    visitor = await owned.visitor()
+    asked = asyncio.create_task(owned.questions(Question("How many?", schema=FORM, server="files", tool="plan")))
+    await owned.approvals.first_added.wait()
+    assert "whole number from 1 to 8" in (await visitor.get("/")).body
+    assert "1 到 8 的整数" in (await visitor.get("/", **{"accept-language": "zh-CN"})).body
+    await visitor.act("/requests/answer", number="1", action="cancel")
+    assert (await asked).action == "cancel"
+
+
 async def test_a_browser_that_asks_for_chinese_gets_it(owned: Owned) -> None:
     visitor = await owned.visitor()
     page = await visitor.get("/servers", **{"accept-language": "zh-CN"})

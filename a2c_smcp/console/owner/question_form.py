@@ -62,7 +62,7 @@ def _field(view: View, number: str, index: int, field: Field) -> Html:
     help_id = f"{id_}-help"
     described = [tag("div", long_text(view, field.description))] if field.description else []
     is_plain = bool(field.choices) or field.kind == "boolean" or field.expects == "text"  # the control says it itself
-    expects = [] if is_plain else [tag("div", field.expects)]
+    expects = [] if is_plain else [tag("div", view.words(field.hint.text, **field.hint.values))]
     help_text = tag("div", *described, *expects, id=help_id, class_="help")
     if field.is_multiple:
         return tag("fieldset", tag("legend", field.title, optional), help_text, *_boxes(id_, name, field))
