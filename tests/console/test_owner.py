@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import html
 import json
+import os
 import re
+import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +29,7 @@ from a2c_smcp.console.pages import View
 from a2c_smcp.console.webhook import Webhook
 from a2c_smcp.protocol.questions import Answer, Question
 from tests.console.browserless import PATIENCE, Visitor, next_event
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 FORM = {
@@ -209,6 +213,24 @@ async def test_a_form_is_checked_and_its_answer_has_the_types_of_its_schema(owne
     assert (await visitor.act("/requests/answer", number="1", action="accept", **{"field-0": "3"})).status == 204
     answer = await asked
     assert (answer.action, answer.content, answer.by) == ("accept", {"seats": 3}, "console")
+
+
+async def test_a_server_that_is_busy_holds_up_no_page_of_the_desktop(owned: Owned) -> None:
+    server = {"command": sys.executable, "args": [str(ROOT / "tests/computer/servers/naughty.py"), "fine"]}
+    await owned.computer.put_server({"name": "busy", "type": "stdio", "server_parameters": server})
+    await until(lambda: owned.computer.status()["busy"].windows)
+    visitor = await owned.visitor()
+    pid = int(str(owned.computer.status()["busy"].diagnostics["pid"]))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(5):  # a window may take ten
+            assert "The windows are being read." in (await visitor.get("/desktop")).body
+        async with visitor.stream("/desktop") as events:
+            await next_event(events, "The windows are being read.")
+            os.kill(pid, signal.SIGCONT)
+            assert "The windows are being read." not in await next_event(events, "window://naughty/clock")
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("default", ["I \u2764\ufe0f you", "a\u200db", "one\ntwo\n", "\nfirst is empty", "a\tb"])

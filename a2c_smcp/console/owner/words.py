@@ -150,6 +150,7 @@ CHINESE: Translations = {
     "The windows that agents are shown, the most important first.": "智能体看到的窗口，最重要的在前。",
     "No MCP server shows a window.": "没有 MCP 服务器显示窗口。",
     "It is empty.": "内容为空。",
+    "The windows are being read. An MCP server takes its time.": "正在读取窗口，某个 MCP 服务器响应较慢。",
     # Without a session
     "A new link is on the terminal where the computer runs. It works once, for ten minutes.": (
         "新链接已显示在运行本机程序的终端上。链接只能使用一次，十分钟内有效。"
