@@ -193,9 +193,9 @@ class ConsoleApp:
         if action is None:
             return Response(404, "there is no such action", "text/plain")
         form = await read_form(receive)
-        if not is_open and not (session and self.sessions.is_token(session, form.get("token", [""])[0])):
-            raise BadRequest("the form is not of this session: load the page again")
         view = self._view(request, session, request.path)
+        if not is_open and not (session and self.sessions.is_token(session, form.get("token", [""])[0])):
+            raise BadRequest(view.words("The form is not of this session: load the page again."))
         response = await action(view, form)
         if response is not None:
             return response

@@ -162,7 +162,9 @@ def test_what_could_not_be_done_is_said_until_it_is_closed(page: Any, program: P
     asked = card(page, "/unknown-token")
     asked.locator("input[name=token]").first.evaluate("(input) => { input.value = 'another' }")
     asked.get_by_role("button", name="Allow once").click()
-    expect(page.get_by_role("alert")).to_contain_text("the form is not of this session")
+    expect(page.get_by_role("alert")).to_contain_text("The form is not of this session")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.locator("#failure").bounding_box()["width"] > 300, "it uses the width of a phone"
     page.get_by_role("button", name="Close").click()
     expect(page.locator("#failure")).to_be_hidden()
     page.reload()
