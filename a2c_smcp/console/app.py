@@ -18,6 +18,7 @@ from a2c_smcp.console.live import ENDED, Changes, Regions, live_events
 from a2c_smcp.console.pages import Action, Page, View, document, menu, notice_page
 from a2c_smcp.console.sessions import ConsoleSession, ConsoleSessions
 from a2c_smcp.console.web import (
+    SAFETY,
     Request,
     Response,
     as_page,
@@ -117,7 +118,7 @@ class ConsoleApp:
             return static_file(request.path.removeprefix("/static/"))
         if request.path == "/session":
             return Response(204 if session else 401)
-        if request.path == "/open":
+        if request.path == "/open" and request.method == "GET":  # a program that only looks at a link uses none up
             return self._open(request)
         if session is None:
             return self._without_session(request)
@@ -192,9 +193,9 @@ class ConsoleApp:
         if action is None:
             return Response(404, "there is no such action", "text/plain")
         form = await read_form(receive)
-        if not is_open and not (session and self.sessions.is_token(session, form.get("token", [""])[0])):
-            raise BadRequest("the form is not of this session: load the page again")
         view = self._view(request, session, request.path)
+        if not is_open and not (session and self.sessions.is_token(session, form.get("token", [""])[0])):
+            raise BadRequest(view.words("The form is not of this session: load the page again."))
         response = await action(view, form)
         if response is not None:
             return response
@@ -203,7 +204,8 @@ class ConsoleApp:
     def _back(self, form: Mapping[str, list[str]]) -> str:
         back = form.get("back", [""])[0]
         path = back.partition("?")[0].removeprefix(self._prefix)
-        return back if self._page(path)[0] and back.startswith(f"{self._prefix}/") else f"{self._prefix}/"
+        is_address = back.startswith(f"{self._prefix}/") and back.isascii() and back.isprintable()
+        return back if is_address and self._page(path)[0] else f"{self._prefix}/"
 
     def _failure(self, request: Request, session: ConsoleSession | None, error: SMCPError) -> Response:
         status = 400 if isinstance(error, BadRequest) else 409
@@ -247,10 +249,10 @@ class ConsoleApp:
         timer = loop.call_later(self.sessions.seconds_left(session), self.sessions.end, session)
         session.on_end.append(over.set)
         self.sessions.stream_began(session)
-        headers = [("content-type", "text/event-stream"), ("cache-control", "no-store"), ("x-accel-buffering", "no")]
+        kind = [("content-type", "text/event-stream"), ("cache-control", "no-store"), ("x-accel-buffering", "no")]
         watching = [asyncio.create_task(_gone(receive, over)), asyncio.create_task(_end_with_app(self._ending, over))]
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": encoded(headers)})
+            await send({"type": "http.response.start", "status": 200, "headers": encoded([*kind, *SAFETY])})
             async for event in live_events(
                 self._changes, page.topics, make, pause=page.pause, refresh=page.refresh, ended=over
             ):

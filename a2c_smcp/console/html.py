@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from a2c_smcp.protocol.visible import escaped
 
-__all__ = ["Attribute", "Child", "Html", "joined", "tag", "text"]
+__all__ = ["SHOWN", "Attribute", "Child", "Html", "joined", "tag", "text"]
 
 
 class Html(str):
@@ -31,13 +31,13 @@ Attribute: TypeAlias = str | int | bool | None
 _EMPTY = frozenset({"br", "hr", "img", "input", "link", "meta"})
 _CODE = frozenset({"script", "style", "iframe", "object", "embed", "base"})
 _ADDRESSES = frozenset({"href", "src", "action", "formaction"})
-_SHOWN = "\n\t"
+SHOWN = "\n\t"
 """Characters that are kept although they are controls."""
 
 
 def text(value: object) -> Html:
     """Text as HTML: nothing of it is markup, and nothing of it is invisible."""
-    return value if isinstance(value, Html) else Html(escape(escaped(str(value), keep=_SHOWN)))
+    return value if isinstance(value, Html) else Html(escape(escaped(str(value), keep=SHOWN)))
 
 
 def joined(*children: Child) -> Html:

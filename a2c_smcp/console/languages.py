@@ -37,6 +37,8 @@ SHARED: Translations = {
     "There is no such page here.": "这里没有这样的页面。",
     "Not allowed": "不允许",
     "Back": "返回",
+    "Close": "关闭",
+    "The form is not of this session: load the page again.": "此表单不属于当前会话，请重新加载页面。",
     "That did not work": "操作未成功",
     "Opening the console": "正在打开控制台",
     "Go on": "继续",

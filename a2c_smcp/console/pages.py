@@ -171,6 +171,7 @@ def _connection(view: View) -> Html:
         data_state="connecting",
         data_live=words("live"),
         data_lost=words("Connection lost. Trying again …"),
+        data_over=words("This session has ended"),
     )
 
 
@@ -201,7 +202,7 @@ def _settings(view: View) -> Html:
 
 def _footer(view: View) -> Html:
     words = view.words
-    ends = time.strftime("%H:%M", time.localtime(view.ends))
+    ends = time.strftime("%H:%M %Z", time.localtime(view.ends)).strip()
     said = words(
         "This session ends at {time}, or {idle} minutes after its last page is closed.",
         time=ends,
@@ -217,5 +218,6 @@ def _footer(view: View) -> Html:
         aria_label=words("This session has ended"),
         hidden=True,
     )
-    failed = tag("div", tag("p", id="failure-text"), id="failure", role="alert", hidden=True)
+    close = tag("button", words("Close"), type="button", id="failure-close", class_="quiet")
+    failed = tag("div", tag("p", id="failure-text", role="alert"), close, id="failure", hidden=True)
     return joined(tag("footer", tag("p", said)), failed, over)

@@ -7,9 +7,8 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from http.cookies import CookieError, SimpleCookie
 from importlib import resources
-from urllib.parse import parse_qs, parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl
 
 from a2c_smcp.console.html import Html
 from a2c_smcp.errors import BadRequest, TooLarge
@@ -17,6 +16,7 @@ from a2c_smcp.http.asgi import Receive, Scope, Send
 from a2c_smcp.http.loopback import is_loopback
 
 __all__ = [
+    "SAFETY",
     "Request",
     "Response",
     "as_page",
@@ -34,12 +34,13 @@ _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 _LARGEST_FORM = 1024 * 1024
 _FORM_TIME = 15.0
 _MOST_FIELDS = 2000
+_MOST_IN_QUERY = 50
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
-_HEADERS = (
+SAFETY = (
     ("content-security-policy", _POLICY),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
@@ -66,7 +67,10 @@ class Request:
         headers: dict[str, str] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
-        query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=50))
+        try:
+            query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), max_num_fields=_MOST_IN_QUERY))
+        except ValueError:
+            query = {}  # no page has an address with so many fields
         path = str(scope["path"]).removeprefix(prefix)
         return cls(scope["method"], path or "/", query, headers, scope.get("scheme", "http"))
 
@@ -79,11 +83,12 @@ class Request:
         return self.headers.get(name, "")
 
     def cookie(self, name: str) -> str:
-        try:
-            found = SimpleCookie(self.header("cookie")).get(name)
-        except CookieError:
-            return ""
-        return found.value if found else ""
+        """A cookie of ours. Other programs of this host may have set any others, which need not follow any grammar."""
+        for each in self.header("cookie").split(";"):
+            key, _, value = each.strip().partition("=")
+            if key == name:
+                return value
+        return ""
 
 
 @dataclass(slots=True)
@@ -116,7 +121,7 @@ async def send_response(response: Response, send: Send, *, has_body: bool = True
         {
             "type": "http.response.start",
             "status": response.status,
-            "headers": encoded([*headers, *_HEADERS, *response.headers]),
+            "headers": encoded([*headers, *SAFETY, *response.headers]),
         }
     )
     await send({"type": "http.response.body", "body": body if has_body else b""})
@@ -160,8 +165,8 @@ def is_own_host(request: Request, names: Collection[str]) -> bool:
 
 def check_page_of_ours(request: Request) -> None:
     """Raise `BadRequest` unless a form was sent by a page of this very address."""
-    origin = urlsplit(request.header("origin"))
-    is_same = origin.scheme in ("http", "https") and origin.netloc.lower() == request.header("host").lower()
+    scheme, _, host = request.header("origin").lower().partition("://")
+    is_same = scheme in ("http", "https") and host == request.header("host").lower()
     if not is_same or request.header("sec-fetch-site") not in ("", "same-origin"):
         raise BadRequest("only pages of this console may send this")
 

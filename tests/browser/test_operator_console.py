@@ -153,7 +153,11 @@ def test_a_call_is_shown_while_it_runs_and_when_it_has_ended(page: Any, server: 
     tablet.socket.send(f"43/smcp,{number[1]}" + json.dumps([{"content": [], "isError": True}]))
     page.wait_for_selector("#ended tr:has-text('read_file') >> text=tool_error")
     opened(page, server, "/")
-    page.wait_for_selector("#troubled >> text=tablet")
+    page.wait_for_selector("#troubled tr:has-text('tablet') >> text=tool_error")
+    chinese = page.context.browser.new_context(locale="zh-CN", storage_state=page.context.storage_state()).new_page()
+    opened(chinese, server, "/")
+    chinese.wait_for_selector("#troubled tr:has-text('tablet') >> text=工具错误")
+    chinese.context.close()
 
 
 def test_a_key_is_made_shown_once_and_revoked(page: Any, server: Server) -> None:
@@ -234,6 +238,7 @@ def test_a_phone_shows_all_pages_and_chinese(chromium: Any, server: Server) -> N
     sign_in(page, server)
     page.wait_for_selector(".tiles")
     assert page.inner_text("h1") == "概览"
+    assert page.locator(".chart text").first.bounding_box()["height"] >= 9, "charts can be read"
     for path in PAGES:
         opened(page, server, path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path

@@ -157,6 +157,21 @@ def test_two_tabs_show_the_same_and_the_second_answer_is_none(context: Any, page
     expect(card(page, "/two-tabs")).to_have_count(0)
 
 
+def test_what_could_not_be_done_is_said_until_it_is_closed(page: Any, program: Program) -> None:
+    call = program.call("write_file", path="/unknown-token", content="x")
+    asked = card(page, "/unknown-token")
+    asked.locator("input[name=token]").first.evaluate("(input) => { input.value = 'another' }")
+    asked.get_by_role("button", name="Allow once").click()
+    expect(page.get_by_role("alert")).to_contain_text("The form is not of this session")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.locator("#failure").bounding_box()["width"] > 300, "it uses the width of a phone"
+    page.get_by_role("button", name="Close").click()
+    expect(page.locator("#failure")).to_be_hidden()
+    page.reload()
+    asked.get_by_role("button", name="Deny").click()
+    call.exception(30)
+
+
 def test_many_tabs_do_not_use_up_the_connections_of_the_browser(context: Any, program: Program) -> None:
     tabs = [context.new_page() for _ in range(9)]
     for tab in tabs[:-1]:  # a browser without a screen takes all tabs for visible
@@ -230,6 +245,7 @@ def test_history_log_and_desktop_show_what_happened(page: Any, program: Program)
     page.goto(f"{origin(program)}/log?server=files")
     expect(page.locator("#log")).to_contain_text("read /history.txt")
     expect(page.locator("#log")).to_contain_text("started")
+    expect(page.locator("#log")).to_contain_text("The end of stderr and the last messages are kept.")
     page.goto(f"{origin(program)}/desktop")
     expect(page.locator("#desktop")).to_contain_text("window://org.example.files/trips")
     expect(page.locator("#desktop")).to_contain_text("Kyoto, Friday: 2 seats")
@@ -409,7 +425,7 @@ def test_the_pages_are_in_chinese_if_that_is_chosen(page: Any, program: Program)
     page.get_by_label("Language").select_option("中文")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("html")).to_have_attribute("lang", "zh")
-    call = program.call("write_file", path="/中文", content="你好")
+    call = program.call("write_file", path="/中文", content="你好\n第二行")
     asked = card(page, "/中文")
     expect(asked).to_contain_text("planner 请求运行 files 的 write_file")
     asked.get_by_role("button", name="允许一次").click()
@@ -428,6 +444,7 @@ def test_a_session_that_is_over_says_so_and_answers_nothing(chromium: Any, tmp_p
         page = open_session(context, program)
         watched(page)
         expect(page.get_by_role("alertdialog")).to_contain_text("This session has ended")
+        expect(page.locator("#connection")).to_have_text("This session has ended")
         assert page.goto(origin(program)).status == 401
         expect(page.get_by_role("button", name="Show a new link on the terminal")).to_be_visible()
         context.close()

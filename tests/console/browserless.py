@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -34,11 +35,11 @@ class Visitor:
     cookies: dict[str, str] = field(default_factory=dict)
 
     async def get(self, path: str, **headers: str) -> Answered:
-        return await self._ask("GET", path, b"", headers)
+        return await self.ask("GET", path, b"", headers)
 
     async def post(self, path: str, form: Mapping[str, Any], **headers: str) -> Answered:
         sent = {"origin": f"http://{self.host}", **headers}
-        return await self._ask("POST", path, urlencode(form, doseq=True).encode(), sent)
+        return await self.ask("POST", path, urlencode(form, doseq=True).encode(), sent)
 
     async def token(self, path: str = "/") -> str:
         page = await self.get(path)
@@ -49,7 +50,9 @@ class Visitor:
         token = await self.token(page)
         return await self.post(path, {"token": token, "back": page, **form}, **{"x-a2c-console": "1"})
 
-    async def _ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answered:
+    async def ask(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = MappingProxyType({})
+    ) -> Answered:
         sent: list[Any] = []
         received = [{"type": "http.request", "body": body}]
 

@@ -133,6 +133,21 @@ async def test_a_link_opens_one_session_and_works_once() -> None:
     assert (refused.status, "no way in" in refused.body) == (401, True)
 
 
+async def test_a_link_is_not_used_up_by_a_program_that_only_looks_at_it() -> None:
+    small = _Small()
+    link = small.sessions.new_link()
+    looked = await Visitor(small.app).ask("HEAD", f"/open?link={link}")
+    assert (looked.status, looked.header("set-cookie"), looked.body) == (401, "", "")
+    assert (await Visitor(small.app).get(f"/open?link={link}")).status == 200
+
+
+@pytest.mark.parametrize("foreign", ['prefs={"a": 1}', "x=a b c", "bad[name]=1", "=", 'q="no end', "n=\u65e5", ";;"])
+async def test_cookies_of_other_programs_of_this_host_hide_no_session(foreign: str) -> None:
+    visitor = await _Small().visitor()
+    own = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
+    assert (await visitor.get("/", cookie=f"{foreign}; {own}")).status == 200
+
+
 async def test_a_link_that_is_not_used_in_ten_minutes_is_over() -> None:
     small = _Small()
     link = small.sessions.new_link()
@@ -184,6 +199,7 @@ async def test_a_form_is_taken_only_from_a_page_of_this_session_and_of_this_addr
         visitor.post("/set", {"token": token, "text": "x"}, origin="http://evil.example"),
         visitor.post("/set", {"token": token, "text": "x"}, origin="null"),
         visitor.post("/set", {"token": token, "text": "x"}, origin=""),
+        visitor.post("/set", {"token": token, "text": "x"}, origin="http://["),
         visitor.post("/set", {"token": token, "text": "x"}, **{"sec-fetch-site": "cross-site"}),
         visitor.post("/set", {"token": foreign, "text": "x"}),
         visitor.post("/set", {"text": "x"}),
@@ -209,8 +225,9 @@ async def test_a_request_under_a_name_of_this_machine_is_answered(host: str) -> 
 async def test_every_answer_has_a_strict_policy_and_no_page_is_kept() -> None:
     small = _Small()
     visitor = await small.visitor()
-    for path in ("/", "/nowhere", "/static/console.css", "/session"):
+    for path in ("/", "/nowhere", "/static/console.css", "/session", "/live?page=/", f"/?{'a=1&' * 60}"):
         answered = await visitor.get(path)
+        assert answered.status in (200, 204, 404), path
         policy = answered.header("content-security-policy")
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
@@ -278,6 +295,13 @@ async def test_a_browser_that_comes_from_another_site_is_led_on_by_a_page_of_our
     evil = await stranger.get("//evil.example/", **{"sec-fetch-site": "cross-site"})
     assert "evil" not in evil.body
     assert (await stranger.get("/?again=1", **{"sec-fetch-site": "cross-site"})).status == 401
+
+
+@pytest.mark.parametrize("back", ["//evil.example/", "/\\evil.example", "/?a=\r\nset-cookie: x=1", "/?\u65e5", "evil"])
+async def test_a_form_leads_back_to_nothing_but_a_page_of_ours(back: str) -> None:
+    visitor = await _Small().visitor()
+    kept = await visitor.post("/preferences", {"token": await visitor.token(), "back": back})
+    assert (kept.status, kept.header("location")) == (303, "/")
 
 
 async def test_language_and_appearance_are_kept() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import html
 import json
+import os
 import re
+import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +29,7 @@ from a2c_smcp.console.pages import View
 from a2c_smcp.console.webhook import Webhook
 from a2c_smcp.protocol.questions import Answer, Question
 from tests.console.browserless import PATIENCE, Visitor, next_event
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 FORM = {
@@ -211,12 +215,55 @@ async def test_a_form_is_checked_and_its_answer_has_the_types_of_its_schema(owne
     assert (answer.action, answer.content, answer.by) == ("accept", {"seats": 3}, "console")
 
 
+async def test_a_server_that_is_busy_holds_up_no_page_of_the_desktop(owned: Owned) -> None:
+    server = {"command": sys.executable, "args": [str(ROOT / "tests/computer/servers/naughty.py"), "fine"]}
+    await owned.computer.put_server({"name": "busy", "type": "stdio", "server_parameters": server})
+    await until(lambda: owned.computer.status()["busy"].windows)
+    visitor = await owned.visitor()
+    pid = int(str(owned.computer.status()["busy"].diagnostics["pid"]))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(5):  # a window may take ten
+            assert "The windows are being read." in (await visitor.get("/desktop")).body
+        async with visitor.stream("/desktop") as events:
+            await next_event(events, "The windows are being read.")
+            os.kill(pid, signal.SIGCONT)
+            assert "The windows are being read." not in await next_event(events, "window://naughty/clock")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("default", ["I \u2764\ufe0f you", "a\u200db", "one\ntwo\n", "\nfirst is empty", "a\tb"])
+async def test_a_default_that_is_sent_as_it_is_shown_is_the_default(owned: Owned, default: str) -> None:
+    """A browser sends lines with CRLF, and what is shown of characters that cannot be seen."""
+    visitor = await owned.visitor()
+    schema = {"type": "object", "properties": {"note": {"type": "string", "default": default}}}
+    asked = asyncio.create_task(owned.questions(Question("What?", schema=schema, server="files", tool="plan")))
+    await owned.approvals.first_added.wait()
+    page = (await visitor.get("/")).body
+    field = re.search(r'<input value="([^"]*)"|<textarea[^>]*>\n([^<]*)</textarea>', page)
+    assert field
+    shown = html.unescape(field[1] or field[2]).replace("\n", "\r\n")
+    assert (await visitor.act("/requests/answer", number="1", action="accept", **{"field-0": shown})).status == 204
+    assert (await asked).content == {"note": default}
+
+
 async def test_a_page_without_a_session_has_a_new_link_printed_but_not_shown(owned: Owned) -> None:
     stranger = Visitor(owned.console.app)
     asked = await stranger.post("/new-link", {})
     assert asked.status == 303
     assert len(owned.links) == 1
     assert owned.links[0].partition("link=")[2] not in (await stranger.get("/?asked=1")).body
+
+
+async def test_what_a_field_expects_is_said_in_the_language_of_the_page(owned: Owned) -> None:
+    visitor = await owned.visitor()
+    asked = asyncio.create_task(owned.questions(Question("How many?", schema=FORM, server="files", tool="plan")))
+    await owned.approvals.first_added.wait()
+    assert "whole number from 1 to 8" in (await visitor.get("/")).body
+    assert "1 到 8 的整数" in (await visitor.get("/", **{"accept-language": "zh-CN"})).body
+    await visitor.act("/requests/answer", number="1", action="cancel")
+    assert (await asked).action == "cancel"
 
 
 async def test_a_browser_that_asks_for_chinese_gets_it(owned: Owned) -> None:

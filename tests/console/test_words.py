@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 
+from a2c_smcp.computer.questions.fields import Field
 from a2c_smcp.console import languages
 from a2c_smcp.console.operator import words as of_operator
 from a2c_smcp.console.owner import words as of_owner
@@ -30,8 +31,17 @@ TEXTS = {
 """Functions that say a text, and the places of English texts among their arguments."""
 TABLES = {"_LASTS": "values", "_DAYS": "values", "_ROLES": "values"}
 """Tables of texts."""
+LIMITS = (("minLength", "maxLength"), ("minimum", "maximum"))
+SCHEMAS = [
+    {"type": kind, **{key: bounds[place] for place, key in enumerate(keys) if bounds[place]}}
+    for kind, keys in (("string", LIMITS[0]), ("integer", LIMITS[1]), ("number", LIMITS[1]))
+    for bounds in ((0, 0), (1, 0), (0, 2), (1, 2), (2, 2))
+]
+FORMATS = [{"type": "string", "format": each} for each in ("email", "uri", "date", "date-time")]
+HINTS = {Field("x", each, False, False).hint.text for each in (*SCHEMAS, *FORMATS, {"type": "object"})} - {"text"}
+"""What a field says that it expects. A text without limits is said nowhere."""
 COMPUTED: Mapping[str, frozenset[str]] = {
-    "owner": frozenset([*get_args(State), "allow", "ask", "deny", "Question", "Window"]),
+    "owner": frozenset([*get_args(State), "allow", "ask", "deny", "Question", "Window", *HINTS]),
     "operator": frozenset(
         {call_result(code).outcome for code in range(400, 5000)}
         | {"ok", "answered", "tool_error", "refused", "request refused", "slow reader cut", "call", "agent", "computer"}

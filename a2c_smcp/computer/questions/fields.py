@@ -21,7 +21,7 @@ from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import dumps, loads_exactly
 from a2c_smcp.protocol.questions import Question
 
-__all__ = ["MISSING", "Choice", "Field", "NoForm", "fields_of"]
+__all__ = ["MISSING", "Choice", "Field", "Hint", "NoForm", "fields_of"]
 
 MAX_FIELDS = 100
 MAX_CHOICES = 500
@@ -31,6 +31,13 @@ MISSING: Any = object()
 
 class NoForm(Exception):
     """The schema describes no form. The message says why."""
+
+
+class Hint(NamedTuple):
+    """An English text with its values, such as `whole number from {least} to {most}`."""
+
+    text: str
+    values: Mapping[str, str]
 
 
 class Choice(NamedTuple):
@@ -79,8 +86,13 @@ class Field:
             return f"numbers, as in 1,2{_counted(self.schema, 'minItems', 'maxItems', '', ' of them')}"
         if self.choices:
             return "number of the choice"
+        return self.hint.text.format(**self.hint.values)
+
+    @property
+    def hint(self) -> Hint:
+        """What to type into a field without choices, in a way that can be translated."""
         known = _KINDS.get(self.kind)
-        return known.expects(self.schema) if known else "JSON"
+        return known.expects(self.schema) if known else Hint("JSON", {})
 
     @property
     def default(self) -> Any:
@@ -197,7 +209,7 @@ def _several(text: str, choices: tuple[Choice, ...], schema: Mapping[str, Any]) 
 
 class _Kind(NamedTuple):
     read: Callable[[str, Mapping[str, Any]], Any]
-    expects: Callable[[Mapping[str, Any]], str]
+    expects: Callable[[Mapping[str, Any]], Hint]
 
 
 def _text(text: str, schema: Mapping[str, Any]) -> str:
@@ -208,11 +220,29 @@ def _text(text: str, schema: Mapping[str, Any]) -> str:
     return text
 
 
-def _text_expected(schema: Mapping[str, Any]) -> str:
+def _text_expected(schema: Mapping[str, Any]) -> Hint:
     known = _FORMATS.get(_string(schema.get("format")))
     if known:
-        return f"{known.name}, as {known.example}"
-    return f"text{_counted(schema, 'minLength', 'maxLength', '', ' characters')}"
+        return Hint(f"{known.name}, as {{example}}", {"example": known.example})
+    low, high = _limit(schema, "minLength"), _limit(schema, "maxLength")
+    values = {"least": f"{low:g}" if low is not None else "", "most": f"{high:g}" if high is not None else ""}
+    if low is None and high is None:
+        return Hint("text", {})
+    if low is None or high is None:
+        return Hint(f"text, at {'most {most}' if low is None else 'least {least}'} characters", values)
+    return Hint(f"text, {'{least}' if low == high else '{least} to {most}'} characters", values)
+
+
+def _number_expected(noun: str) -> Callable[[Mapping[str, Any]], Hint]:
+    def expected(schema: Mapping[str, Any]) -> Hint:
+        least, most = _limit(schema, "minimum"), _limit(schema, "maximum")
+        values = {"least": dumps(least), "most": dumps(most)}
+        if least is not None and most is not None:
+            return Hint(f"{noun} from {{least}} to {{most}}", values)
+        limited = " at least {least}" if least is not None else " at most {most}" if most is not None else ""
+        return Hint(f"{noun}{limited}", values)
+
+    return expected
 
 
 def _whole_number(text: str, schema: Mapping[str, Any]) -> int:
@@ -268,9 +298,9 @@ def _json(text: str) -> Any:
 
 _KINDS = {
     "string": _Kind(_text, _text_expected),
-    "integer": _Kind(_whole_number, lambda schema: f"whole number {_range(schema)}".rstrip()),
-    "number": _Kind(_number, lambda schema: f"number {_range(schema)}".rstrip()),
-    "boolean": _Kind(_boolean, lambda schema: "y or n"),
+    "integer": _Kind(_whole_number, _number_expected("whole number")),
+    "number": _Kind(_number, _number_expected("number")),
+    "boolean": _Kind(_boolean, lambda schema: Hint("y or n", {})),
 }
 """By the `type` of a property."""
 

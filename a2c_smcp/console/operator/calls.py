@@ -78,7 +78,7 @@ class OperatorCallsPages:
             )
             for row in page.rows
         ]
-        columns = ("Time", "Tool", "Agent", "Computer", "Outcome", "Duration", "Sent / answered")
+        columns = ("Time (UTC)", "Tool", "Agent", "Computer", "Outcome", "Duration", "Sent / answered")
         keys = [f"ended-{row.at}-{row.req_id}" for row in page.rows]
         nothing = tag("p", words("No call has ended yet."), class_="empty")
         table = row_table(view, columns, cells, keys) if cells else nothing
@@ -100,7 +100,7 @@ class OperatorCallsPages:
             )
             for row in page.rows
         ]
-        columns = ("Time", "What", "Why", "Principal", "Name", "Office", "Address")
+        columns = ("Time (UTC)", "What", "Why", "Principal", "Name", "Office", "Address")
         keys = [f"refusal-{row.at}" for row in page.rows]
         nothing = tag("p", words("Nothing was refused."), class_="empty")
         table = row_table(view, columns, cells, keys) if cells else nothing

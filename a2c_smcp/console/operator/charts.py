@@ -16,7 +16,7 @@ __all__ = ["calls_chart", "latency_chart"]
 
 _BAR = 15.0
 _COUNT = int(WINDOW / _BAR)
-_WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 150, 52, 20
+_WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 150, 76, 24
 _SHORTEST, _LONGEST = BOUNDS[0], BOUNDS[-1]
 
 

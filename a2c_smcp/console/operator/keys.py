@@ -41,7 +41,7 @@ class KeysPage:
             rows, missing = await self._state.operations.all_keys()
         except BadRequest as error:
             return tag("p", error.about, class_="empty")
-        columns = ("Principal", "Key", "Offices", "Roles", "Names", "Expires", "Connections", "Action")
+        columns = ("Principal", "Key", "Offices", "Roles", "Names", "Expires (UTC)", "Connections", "Action")
         cells = [
             (
                 tag("strong", row.principal),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from a2c_smcp.console.html import Html, joined, tag
+from a2c_smcp.console.html import Child, Html, joined, tag
 from a2c_smcp.console.operator.charts import calls_chart, latency_chart
 from a2c_smcp.console.operator.shown import clock_time, missing_note, office_link, row_table, seconds_text
 from a2c_smcp.console.operator.state import TOPIC, OperatorState
@@ -69,11 +69,11 @@ class OverviewPage:
                 f"{each.calls:,}",
                 f"{each.failed:,}",
                 seconds_text(quantile(each.durations, 0.95)),
-                joined(each.last_failure, " ", clock_time(each.failed_at)) if each.failed_at else "–",
+                _last_failure(view, each),
             )
             for each in chosen[:_SHOWN]
         ]
-        columns = ("Computer", "Office", "Calls", "Failed", "95 of 100 within", "Last failure")
+        columns = ("Computer", "Office", "Calls", "Failed", "95 of 100 within", "Last failure (UTC)")
         keys = [f"troubled-{each.office}-{each.computer}" for each in chosen[:_SHOWN]]
         more = len(chosen) - _SHOWN
         rest = tag("p", words("and {count} more", count=more), class_="soft") if more > 0 else None
@@ -105,6 +105,14 @@ class OverviewPage:
 
 def _state_class(is_good: bool) -> str:
     return "state good" if is_good else "state bad"
+
+
+def _last_failure(view: View, numbers: ComputerNumbers) -> Child:
+    """How the last call ended that failed, such as `timeout 408`, and when."""
+    if not numbers.last_failure or not numbers.failed_at:
+        return "–"
+    outcome, _, code = numbers.last_failure.partition(" ")
+    return joined(view.words(outcome), " ", code, " ", clock_time(numbers.failed_at))
 
 
 def _trouble(numbers: ComputerNumbers) -> float:

@@ -1,6 +1,16 @@
-"""The pages of calls, as they run and as they ended, and of the desktop as agents see it."""
+"""The pages of calls, as they run and as they ended, and of the desktop as agents see it.
+
+An MCP server that is busy with a call may answer the reads of its windows seconds later. So windows are read in a task,
+once for all pages that are open; a page waits for it a moment, shows what was read before, and is made again when the
+task has ended. What was read counts as current for `_FRESH` seconds, unless a change of a window is announced before.
+"""
 
 from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from a2c_smcp.console.html import Html, joined, tag
 from a2c_smcp.console.owner.shown import arguments, duration, long_text, moment, pill
@@ -9,22 +19,23 @@ from a2c_smcp.console.owner.whole import whole_call, whole_window
 from a2c_smcp.console.pages import Page, View
 from a2c_smcp.errors import SMCPError
 
-__all__ = ["CallsPages"]
+__all__ = ["CallsPage", "DesktopPage"]
 
 _MOST = 1024
 """Characters of the arguments of one call: there are many on the page."""
 _MOST_OF_WINDOW = 16 * 1024
+"""Characters of one window."""
+_PATIENCE = 0.5
+_FRESH = 3.0
+_CHANGED, _READ = "desktop", "desktop read"
 
 
-class CallsPages:
-    """The history of calls, and the desktop."""
+class CallsPage:
+    """The history of calls."""
 
     def __init__(self, state: OwnerState) -> None:
         self._state = state
         self.page = Page("/calls", "Calls", {"calls": self._calls}, frozenset(["calls"]), menu="Calls", pause=0.2)
-        self.desktop_page = Page(
-            "/desktop", "Desktop", {"desktop": self._desktop}, frozenset(["desktop"]), menu="Desktop", pause=1.0
-        )
 
     def _calls(self, view: View) -> Html:
         words = view.words
@@ -35,17 +46,6 @@ class CallsPages:
         head = tag("thead", tag("tr", *(tag("th", words(each), scope="col") for each in columns)))
         rows = [_row(view, each) for each in calls]
         return tag("div", tag("table", head, tag("tbody", *rows), class_="table"), class_="scroll")
-
-    async def _desktop(self, view: View) -> Html:
-        words = view.words
-        note = tag("p", words("The windows that agents are shown, the most important first."), class_="soft")
-        try:
-            windows = await self._state.computer.get_desktop() if self._state.computer.is_running else []
-        except SMCPError as error:
-            return joined(note, tag("p", error.message, class_="note bad"))
-        if not windows:
-            return joined(note, tag("p", words("No MCP server shows a window."), class_="empty"))
-        return joined(note, tag("ul", *(_window(view, each) for each in windows), class_="cards"))
 
 
 def _row(view: View, call: WatchedCall) -> Html:
@@ -88,6 +88,64 @@ def _outcome(view: View, call: WatchedCall) -> Html:
     return joined(
         pill(words("failed"), "bad"), tag("div", long_text(view, said, whole_call(view, call.number)), class_="small")
     )
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """What was read when changes had this count, or why it was not read. `at` is when it was read."""
+
+    count: int
+    at: float
+    windows: Sequence[str] = ()
+    problem: str = ""
+
+
+class DesktopPage:
+    """The windows, the most important first."""
+
+    def __init__(self, state: OwnerState) -> None:
+        self._state = state
+        self._known: _Windows | None = None
+        self._task: asyncio.Task[None] | None = None
+        topics = frozenset([_CHANGED, _READ])
+        self.page = Page("/desktop", "Desktop", {"desktop": self._desktop}, topics, menu="Desktop", pause=1.0)
+
+    async def _desktop(self, view: View) -> Html:
+        words = view.words
+        note = tag("p", words("The windows that agents are shown, the most important first."), class_="soft")
+        await self._read_again()
+        late = None
+        if self._task:
+            late = tag("p", words("The windows are being read. An MCP server takes its time."), class_="note warn")
+        if self._known is None:
+            return joined(note, late)
+        if self._known.problem:
+            return joined(note, late, tag("p", self._known.problem, class_="note bad"))
+        if not self._known.windows:
+            return joined(note, late, tag("p", words("No MCP server shows a window."), class_="empty"))
+        return joined(note, late, tag("ul", *(_window(view, each) for each in self._known.windows), class_="cards"))
+
+    async def _read_again(self) -> None:
+        """Read the windows, unless they are known. Returns a moment later at the latest."""
+        count = self._state.changes.count([_CHANGED])
+        known = self._known
+        if known and known.count == count and time.monotonic() < known.at + _FRESH:
+            return
+        if self._task is None:
+            self._task = self._state.tasks.spawn(self._read(count))
+        await asyncio.wait([self._task], timeout=_PATIENCE)
+
+    async def _read(self, count: int) -> None:
+        windows: Sequence[str] = ()
+        problem = ""
+        try:
+            windows = await self._state.computer.get_desktop() if self._state.computer.is_running else []
+        except SMCPError as error:
+            problem = error.message
+        finally:
+            self._task = None
+        self._known = _Windows(count, time.monotonic(), windows, problem)
+        self._state.changes.changed(_READ)
 
 
 def _window(view: View, window: str) -> Html:

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from a2c_smcp.console.app import ConsoleApp
 from a2c_smcp.console.html import Html, joined, tag
-from a2c_smcp.console.owner.calls import CallsPages
+from a2c_smcp.console.owner.calls import CallsPage, DesktopPage
 from a2c_smcp.console.owner.requests import RequestsPage
 from a2c_smcp.console.owner.servers import ServersPages
 from a2c_smcp.console.owner.state import OwnerState
@@ -43,12 +43,12 @@ class OwnerConsole:
         self.state, self.url = state, url.rstrip("/")
         self._sessions = sessions or ConsoleSessions()
         self._on_link, self._last_link = on_link, -_BETWEEN_LINKS
-        requests, servers, tools, calls = RequestsPage(state), ServersPages(state), ToolsPage(state), CallsPages(state)
-        whole = WholePage(state)
+        requests, servers, tools, calls = RequestsPage(state), ServersPages(state), ToolsPage(state), CallsPage(state)
+        desktop, whole = DesktopPage(state), WholePage(state)
         port = self.url.rpartition(":")[2]
         self.app = ConsoleApp(
             state.computer.name,
-            [requests.page, servers.page, tools.page, calls.page, calls.desktop_page, servers.log_page, whole.page],
+            [requests.page, servers.page, tools.page, calls.page, desktop.page, servers.log_page, whole.page],
             {**requests.actions, **servers.actions, **tools.actions},
             open_actions={"/new-link": self._new_link},
             changes=state.changes,

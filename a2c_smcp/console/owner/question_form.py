@@ -7,12 +7,13 @@ from typing import Any
 from a2c_smcp.computer.pending import PendingQuestion
 from a2c_smcp.computer.questions.fields import MISSING, Field, NoForm, fields_of
 from a2c_smcp.computer.questions.forms import check_content
-from a2c_smcp.console.html import Attribute, Html, joined, tag
+from a2c_smcp.console.html import SHOWN, Attribute, Html, joined, tag
 from a2c_smcp.console.owner.shown import long_text
 from a2c_smcp.console.pages import Form, View, button_form, hidden
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.questions import Question
+from a2c_smcp.protocol.visible import escaped
 
 __all__ = ["content_of", "form_of"]
 
@@ -61,7 +62,7 @@ def _field(view: View, number: str, index: int, field: Field) -> Html:
     help_id = f"{id_}-help"
     described = [tag("div", long_text(view, field.description))] if field.description else []
     is_plain = bool(field.choices) or field.kind == "boolean" or field.expects == "text"  # the control says it itself
-    expects = [] if is_plain else [tag("div", field.expects)]
+    expects = [] if is_plain else [tag("div", view.words(field.hint.text, **field.hint.values))]
     help_text = tag("div", *described, *expects, id=help_id, class_="help")
     if field.is_multiple:
         return tag("fieldset", tag("legend", field.title, optional), help_text, *_boxes(id_, name, field))
@@ -74,8 +75,8 @@ def _control(view: View, field: Field, **attributes: Attribute) -> Html:
     default = "" if field.default is MISSING else field.typed(field.default)
     if field.choices or field.kind == "boolean":
         return _select(view, field, default, **attributes)
-    if field.kind not in ("string", "integer", "number"):
-        return tag("textarea", default, rows=4, **attributes)
+    if field.kind not in ("string", "integer", "number") or "\n" in default:
+        return tag("textarea", "\n", default, rows=4, **attributes)  # a browser leaves out the first line break
     if field.is_secret:
         return tag("input", type="password", autocomplete="off", **attributes)
     limits = _limits(field)
@@ -139,11 +140,13 @@ async def content_of(view: View, question: Question, form: Form) -> dict[str, An
 def _value(view: View, field: Field, given: list[str]) -> Any:
     nothing = "0" if field.is_multiple and field.is_required else ""
     typed = ",".join(given) if field.is_multiple else next(iter(given), "")
-    typed = typed or nothing
+    typed = typed.replace("\r\n", "\n") or nothing
     if not typed.strip():
         if field.is_required:
             raise BadRequest(f"{field.title}: {view.words('an answer is needed')}")
         return MISSING
+    if field.default is not MISSING and typed == escaped(field.typed(field.default), keep=SHOWN):
+        return field.default  # with its invisible characters, which the page shows in another way
     try:
         return field.read(typed)
     except ValueError as problem:

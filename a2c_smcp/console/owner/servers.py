@@ -145,7 +145,8 @@ class ServersPages:
         ]
         nothing = tag("p", words("It has written nothing to stderr, and logged nothing."), class_="empty")
         title = tag("div", tag("h2", name), pill(words(status.state), _KINDS[status.state]), class_="head")
-        return joined(back, title, parts if stderr or lines else nothing)
+        kept = tag("p", words("The end of stderr and the last messages are kept."), class_="soft small")
+        return joined(back, title, [*parts, kept] if stderr or lines else nothing)
 
     # What the owner does
 

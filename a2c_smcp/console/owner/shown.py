@@ -68,7 +68,7 @@ def long_text(view: View, text: str, whole: str = "") -> Html:
     With `whole`, the page that shows all of it, a very long one is not on this page.
     """
     if len(text) <= _SHORT and text.count("\n") < _SHORT_LINES:
-        return tag("span", text)
+        return tag("span", text, class_="text")
     everything = view.words("Show all {count} characters", count=f"{len(text):,}")
     if whole and len(text) > _LONGEST:
         link = tag("a", everything, href=whole)

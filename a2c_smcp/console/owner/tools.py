@@ -90,7 +90,7 @@ class ToolsPage:
 
 
 def _key(grant: Grant) -> str:
-    return repr(tuple(grant))
+    return ascii(tuple(grant))  # as `Html` shows it, whatever is in the name of a tool
 
 
 def _tool(view: View, tool: OwnedTool, state: ToolState | None) -> Html:

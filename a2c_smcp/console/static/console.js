@@ -167,6 +167,8 @@ let isOver = false
 function over() {
   isOver = true
   close()
+  fail('')
+  setState('over')
   const box = element('session-over')
   box.hidden = false
   for (const each of document.querySelectorAll('main button, main input, main select, main textarea')) each.disabled = true
@@ -201,6 +203,9 @@ function fail(text) {
   box.hidden = !text
 }
 
+const closing = element('failure-close')
+if (closing) closing.addEventListener('click', () => fail(''))
+
 document.addEventListener('submit', async (event) => {
   const form = event.target
   if (!form.hasAttribute('data-live')) return
@@ -214,7 +219,6 @@ document.addEventListener('submit', async (event) => {
   try {
     const answer = await fetch(form.getAttribute('action'), { method: 'POST', body: data, headers: { 'X-A2C-Console': '1' } })
     if (answer.status === 401) return over()
-    if (answer.headers.get('X-A2C-Open')) window.open(answer.headers.get('X-A2C-Open'), '_blank', 'noopener')
     fail(answer.ok ? '' : await answer.text())
   } catch {
     fail(element('connection').dataset.lost)
