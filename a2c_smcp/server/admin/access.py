@@ -15,6 +15,7 @@ __all__ = ["AdminAccess", "AdminKeyRefused", "Slowed"]
 Slowed = Callable[[Awaitable[None], str], Awaitable[None]]
 """Waits for a check; if it fails too often for one address, the failure comes late (WIRE §6)."""
 
+_WRONG = "this is not the admin key of this Server; a client's API key is not accepted here"
 _HOW = "send the admin key of this Server as `Authorization: Bearer KEY`; a client's API key is not accepted here"
 _BEARER = "bearer "
 
@@ -30,15 +31,16 @@ class AdminAccess:
     async def check_header(self, authorization: str, address: str | None) -> None:
         """Raises `NotAuthenticated`."""
         is_bearer = authorization[: len(_BEARER)].lower() == _BEARER
-        await self.check_key(authorization[len(_BEARER) :].strip() if is_bearer else "", address)
+        key = authorization[len(_BEARER) :].strip() if is_bearer else ""
+        await self._slowed(self._check(key, address, _HOW), address or "")
 
     async def check_key(self, key: str, address: str | None) -> None:
         """Raises `NotAuthenticated`."""
-        await self._slowed(self._check(key, address), address or "")
+        await self._slowed(self._check(key, address, _WRONG), address or "")
 
-    async def _check(self, key: str, address: str | None) -> None:
+    async def _check(self, key: str, address: str | None, why: str) -> None:
         if not hmac.compare_digest(_digest(key), self._digest):
-            error = NotAuthenticated(_HOW)
+            error = NotAuthenticated(why)
             self._refused(address, error)
             raise error
 
