@@ -276,7 +276,7 @@ def test_what_an_older_kernel_leaves_open_is_told() -> None:
         "not enforced: signals to your other processes are not stopped: needs Linux 6.12 with Landlock",
     )
     (warning,) = plan(Possible(7, False)).warnings
-    assert warning.startswith("not enforced: UDP, Unix sockets and listening are not stopped")
+    assert warning.startswith("not enforced: UDP, Unix sockets, listening, changes of modes")
 
 
 def test_package_programs_are_told_that_there_is_no_network() -> None:

@@ -51,7 +51,8 @@ def enter(sandbox: dict[str, Any], landlock: Any, syscall_filter: Any, orders: s
         landlock.give_up_privileges()
     if sandbox["filter"]:
         ports = sandbox["ports"]
-        syscall_filter.install(ports=None if ports is None else bool(ports), unix=sandbox["unix"])
+        allowed = {name: sandbox[name] for name in ("unix", "watches", "modes")}
+        syscall_filter.install(ports=None if ports is None else bool(ports), **allowed)
 
 
 def _drop_rights_of_root() -> None:

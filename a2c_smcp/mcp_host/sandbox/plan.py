@@ -67,9 +67,11 @@ class Possible:
         found = []
         if self.landlock and self.landlock < _SIGNALS_SINCE:
             found.append(f"signals to your other processes are not stopped: {_since(_SIGNALS_SINCE)}")
-        if not self.filter and settings.connect != ANY:
+        if not self.filter:
+            sockets = "" if settings.connect == ANY else "UDP, Unix sockets, listening, "
             found.append(
-                "UDP, Unix sockets and listening are not stopped: this kernel or processor has no known filter"
+                f"{sockets}changes of modes and of limits of your other processes are not stopped: "
+                "this kernel or processor has no known filter"
             )
         return found
 
@@ -85,6 +87,8 @@ class Sandbox:
     files: tuple[tuple[str, str], ...]
     ports: tuple[int, ...] | None
     unix: bool
+    watches: bool
+    modes: bool
     memory: int | None
     processes: int | None
     can: Possible
@@ -100,6 +104,8 @@ class Sandbox:
             "files": [[kind, path] for kind, path in self.files],
             "ports": None if self.ports is None else [*self.ports],
             "unix": self.unix,
+            "watches": self.watches,
+            "modes": self.modes,
             "memory": self.memory,
             "processes": self.processes,
             "landlock": self.can.landlock > 0,
@@ -136,6 +142,8 @@ def planned(
         files=tuple(_files(settings, command, args, env, cwd)),
         ports=None if is_any else tuple(port for port in named if isinstance(port, int)),
         unix=is_any or UNIX in named,
+        watches=bool(settings.read or settings.write),
+        modes=bool(settings.write),
         memory=bytes_of(settings.memory),
         processes=settings.processes if isinstance(settings.processes, int) else None,
         can=can,
