@@ -221,10 +221,12 @@ async def test_what_a_server_was_refused_is_in_the_log_and_in_its_status(
         async with burglar({"read": [str(shared)]}) as one:
             await one.tries(f"open({str(secret)!r})")
             await one.tries(f"import sys; print('EACCES: permission denied, open {shared}', file=sys.stderr)")
-            await eventually(lambda: len(one.session.warnings) == 2)
+            await one.tries(f"open({str(shared / 'new')!r}, 'w')")
+            await eventually(lambda: len(one.session.warnings) == 3)
             wanted = one.session.warnings
     assert f'it seems to want to read "{secret}", which its sandbox refuses (sandbox.read)' in wanted
-    assert f'it seems to want to write "{shared}", which its sandbox refuses (sandbox.write)' in wanted
+    for path in (shared, shared / "new"):
+        assert f'it seems to want to write "{path}", which its sandbox refuses (sandbox.write)' in wanted
     assert sorted(each.message for each in caplog.records) == sorted(f"burglar: sandbox: {each}" for each in wanted)
 
 
@@ -234,8 +236,13 @@ def test_a_server_cannot_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureF
     refused = RefusedPaths("s", plan())
     refused.read(b"nothing of this: /etc/shadow\n")
     refused.read("\n".join(f"Permission denied: '{tmp_path}/{number}'" for number in range(50)).encode())
-    refused.read(b"Permission denied: '/no/such/file'\n")
     assert len(refused.warnings) == len(caplog.records) == 20
+
+
+def test_words_that_look_like_paths_are_not_logged() -> None:
+    refused = RefusedPaths("s", plan())
+    refused.read(b"Permission denied: '/no/such/file'\nEACCES: /user may not\nPermission denied / nothing\n")
+    assert refused.warnings == []
 
 
 @linux_only
@@ -277,6 +284,21 @@ def test_what_an_older_kernel_leaves_open_is_told() -> None:
     )
     (warning,) = plan(Possible(7, False)).warnings
     assert warning.startswith("not enforced: UDP, Unix sockets, listening, changes of modes")
+
+
+@pytest.mark.parametrize(("program", "cache"), [("npx", ".npm"), ("uvx", ".cache/uv")])
+def test_a_program_that_changes_its_cache_is_named_with_what_to_do(program: str, cache: str, tmp_path: Path) -> None:
+    (tmp_path / cache).mkdir(parents=True)
+    command = str(tmp_path / program)
+
+    def warnings(**fields: Any) -> tuple[str, ...]:
+        settings, env = SandboxSettings(**fields), {"HOME": str(tmp_path)}
+        return planned(settings, command=command, args=[], env=env, configured={}, cwd="/", can=NEWEST).warnings
+
+    (warning,) = warnings()
+    assert warning.startswith(f"{program} changes its cache {tmp_path / cache} before it starts a server")
+    assert "install the package with `" in warning
+    assert warnings(write=[f"~/{cache}"]) == warnings(write="any") == ()
 
 
 def test_package_programs_are_told_that_there_is_no_network() -> None:

@@ -27,7 +27,7 @@ _NEVER = (
     "It cannot tell hosts apart; a server with a port has UDP to every address, and one that may write to a folder can "
     "change the modes of all your files; CPU time and disk space are not limited."
 )
-_KERNELS = "docs/guides/sandbox.md says what each kernel can."
+_GUIDE = "docs/guides/sandbox.md says what a sandbox needs."
 
 
 def policy(situation: Situation) -> Iterator[Finding]:
@@ -76,10 +76,10 @@ def _of_server(server: StdioConfig, settings: SandboxSettings, can: Possible) ->
     try:
         plan = _planned(server, settings, can)
     except NotSandboxed as error:
-        yield problem(f"{named} cannot be made, so it does not start: {error.about}.", _KERNELS)
+        yield problem(f"{named} cannot be made, so it does not start: {error.about}.", _GUIDE)
         return
     for each in plan.warnings if plan else ():
-        yield warning(f"{named}: {each}.", _KERNELS)
+        yield warning(f"{named}: {each}.", _GUIDE)
     if settings.write == ANY or any(plan and plan.allows("write", str(place)) for place in (Path.home(), Path("/"))):
         yield warning(
             f"{named} lets it write to your home folder, so it can change what other programs run.",

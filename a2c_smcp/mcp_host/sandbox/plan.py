@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,11 @@ _OFFLINE = {
     "UV_OFFLINE": "1",
 }
 """For a server without a port: the programs that start it would wait for an answer of their registry."""
+_CACHES = {
+    "npx": ("npm_config_cache", ".npm", "npm install"),
+    "uvx": ("UV_CACHE_DIR", ".cache/uv", "uv tool install"),
+}
+"""Programs that write to a cache before they start a server: where it is, and what makes them superfluous."""
 
 Access = Literal["read", "write"]
 
@@ -138,7 +143,7 @@ def planned(
     can = can or possible()
     is_any, named = settings.connect == ANY, settings.connect
     inside = {name: value for name, value in env.items() if name not in _TEMPORARY or name in configured}
-    return Sandbox(
+    made = Sandbox(
         files=tuple(_files(settings, command, args, env, cwd)),
         ports=None if is_any else tuple(port for port in named if isinstance(port, int)),
         unix=is_any or UNIX in named,
@@ -150,6 +155,19 @@ def planned(
         environment=inside if named else {**_OFFLINE, **inside},
         warnings=_not_enforced(settings, can),
     )
+    return replace(made, warnings=(*made.warnings, *_about_cache(made, command, env)))
+
+
+def _about_cache(made: Sandbox, command: str, env: Mapping[str, str]) -> Iterator[str]:
+    name = Path(command).name
+    if made.can.files and name in _CACHES:
+        variable, in_home, install = _CACHES[name]
+        cache = env.get(variable) or os.path.join(env.get("HOME") or Path.home(), in_home)  # noqa: PTH118
+        if not made.allows("write", cache):
+            yield (
+                f"{name} changes its cache {cache} before it starts a server, which the sandbox refuses: "
+                f"install the package with `{install}`, and name its program as the command"
+            )
 
 
 def _not_enforced(settings: SandboxSettings, can: Possible) -> tuple[str, ...]:
