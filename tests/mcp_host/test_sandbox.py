@@ -158,6 +158,40 @@ def test_a_script_brings_its_package_and_nothing_above_it(tmp_path: Path) -> Non
     assert not made.allows("read", str(package.parent / "secret.txt"))
 
 
+def test_what_a_server_may_write_allows_it_no_more_when_it_starts_again(tmp_path: Path) -> None:
+    own, private = tmp_path / "home" / "own", tmp_path / "home" / "private"
+    for folder in (own / ".venv" / "bin", own / "lib", private / "bin"):
+        folder.mkdir(parents=True)
+    (private / "package.json").write_text("{}")
+    (private / "bin" / "python").write_text("")
+    (own / ".venv" / "pyvenv.cfg").write_text(f"home = {private / 'bin'}\n")
+    (own / ".venv" / "bin" / "python").symlink_to(private / "bin" / "python")
+    (own / "script.py").symlink_to(private / "bin" / "python")
+    (own / "packages").symlink_to(private)
+    (tmp_path / "way").symlink_to(own / "packages")
+
+    def made(*write: Path) -> Sandbox:
+        return planned(
+            SandboxSettings(write=[str(path) for path in write]),
+            command=str(own / ".venv" / "bin" / "python"),
+            args=[str(own / "script.py")],
+            env={"HOME": str(tmp_path / "home"), "PYTHONPATH": f"{own / 'packages'}:{tmp_path / 'way'}"},
+            configured={},
+            cwd="/",
+            can=NEWEST,
+        )
+
+    assert made().allows("read", str(private / "secret.txt")), "it is a program that its owner has put there"
+    assert not made(own).allows("read", str(private / "secret.txt"))
+    assert not made(tmp_path / "home" / "own" / ".." / "own").allows("read", str(private / "bin" / "python"))
+    for field in ("read", "write"):
+        with pytest.raises(NotSandboxed, match=rf"sandbox.{field}: .* is a link that the server may have made"):
+            plan(cwd=str(own), **{"write": ["."], field: [".", "packages"]})
+        with pytest.raises(NotSandboxed, match="name where it leads"):
+            plan(cwd=str(tmp_path), **{"write": ["home/own"], field: ["home/own", "way"]})
+    assert plan(cwd=str(own), read=["packages"]).allows("read", str(private / "secret.txt"))
+
+
 @linux_only
 async def test_what_is_allowed_works(tmp_path: Path) -> None:
     read, write = tmp_path / "read", tmp_path / "write"

@@ -181,17 +181,19 @@ def _files(
     settings: SandboxSettings, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str
 ) -> Iterator[tuple[str, str]]:
     home = env.get("HOME") or str(Path.home())
+    writable = [] if settings.write == ANY else [_existing("write", path, home, cwd) for path in settings.write]
+    roots = [Path(path).resolve() for path in writable]
     if settings.read == ANY:
         yield "read", os.path.sep
     else:
         yield from (("read", path) for path in _default_paths(home, readable.homes_of(env)))
-        yield from (("read", path) for path in readable.of_program(command, args, env, cwd))
-        yield from (("read", _existing("read", path, home, cwd)) for path in settings.read)
+        yield from (("read", path) for path in readable.of_program(command, args, env, cwd, roots))
+        yield from (("read", _existing("read", path, home, cwd, roots)) for path in settings.read)
     yield from (("device", path) for path in readable.DEVICES if os.path.exists(path))  # noqa: PTH110
     if settings.write == ANY:
         yield "write", os.path.sep
     else:
-        yield from (("write", _existing("write", path, home, cwd)) for path in settings.write)
+        yield from (("write", _existing("write", path, home, cwd, roots)) for path in settings.write)
 
 
 def _default_paths(home: str, homes: Sequence[Path]) -> Iterator[str]:
@@ -201,11 +203,13 @@ def _default_paths(home: str, homes: Sequence[Path]) -> Iterator[str]:
             yield path
 
 
-def _existing(field: str, path: str, home: str, cwd: str) -> str:
+def _existing(field: str, path: str, home: str, cwd: str, roots: Sequence[Path] = ()) -> str:
     """Return the absolute path. `~` is the home folder; any other relative path begins at the working directory."""
     whole = home + path[1:] if path == "~" or path.startswith("~/") else os.path.join(cwd, path)  # noqa: PTH118
     if not os.path.exists(whole):  # noqa: PTH110
         raise NotSandboxed(f"sandbox.{field}: {path!r} does not exist; make it, or take it out")
+    if readable.follows_link_in(Path(whole), roots):
+        raise NotSandboxed(f"sandbox.{field}: {path!r} is a link that the server may have made; name where it leads")
     return whole
 
 
