@@ -58,6 +58,10 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+def is_folder(path: str) -> bool:
+    return Path(path).is_dir()
+
+
 def files_in(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
@@ -180,6 +184,24 @@ async def test_the_folder_for_temporary_files_is_private_and_vanishes() -> None:
         assert files_in(Path(own).parent) == {Path(own).name: "x"}
         assert (await other.tries(f"open({own!r})")).startswith(DENIED)
     assert files_in(Path(own).parent) == {}
+
+
+async def test_the_folder_for_temporary_files_vanishes_however_deep_it_is(secret: Path) -> None:
+    async with burglar() as one:
+        folder = await one.tries(f"""
+            import os, tempfile
+            found = tempfile.gettempdir()
+            os.symlink({str(secret.parent)!r}, found + "/link")
+            os.makedirs(found + "/locked/inner", 0o000, exist_ok=True)
+            os.chdir(found)
+            for _ in range(1100):
+                open("file", "w").close()
+                os.mkdir("deeper")
+                os.chdir("deeper")
+        """)
+        assert is_folder(folder)
+    await until(lambda: not is_folder(folder))
+    assert files_in(secret.parent) == {secret.name: "the owner's secret"}
 
 
 async def test_without_a_sandbox_the_same_ways_lead_out(secret: Path, victim: subprocess.Popen[bytes]) -> None:
