@@ -183,6 +183,8 @@ def test_what_a_server_may_write_allows_it_no_more_when_it_starts_again(tmp_path
 
     assert made().allows("read", str(private / "secret.txt")), "it is a program that its owner has put there"
     assert not made(own).allows("read", str(private / "secret.txt"))
+    (warning,) = made(own).warnings
+    assert f"leads to {private / 'bin' / 'python'} by way of a folder that it may write to: name" in warning
     assert not made(tmp_path / "home" / "own" / ".." / "own").allows("read", str(private / "bin" / "python"))
     for field in ("read", "write"):
         with pytest.raises(NotSandboxed, match=rf"sandbox.{field}: .* is a link that the server may have made"):
@@ -320,19 +322,26 @@ def test_what_an_older_kernel_leaves_open_is_told() -> None:
     assert warning.startswith("not enforced: UDP, Unix sockets, listening, changes of modes")
 
 
-@pytest.mark.parametrize(("program", "cache"), [("npx", ".npm"), ("uvx", ".cache/uv")])
-def test_a_program_that_changes_its_cache_is_named_with_what_to_do(program: str, cache: str, tmp_path: Path) -> None:
-    (tmp_path / cache).mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("program", "folders"), [("npx", [".npm"]), ("uvx", [".cache/uv", ".local/share/uv"])], ids=["npx", "uvx"]
+)
+def test_a_program_that_changes_its_cache_is_named_with_what_to_do(
+    program: str, folders: list[str], tmp_path: Path
+) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
     command = str(tmp_path / program)
 
     def warnings(**fields: Any) -> tuple[str, ...]:
         settings, env = SandboxSettings(**fields), {"HOME": str(tmp_path)}
+        (tmp_path / program).touch()
         return planned(settings, command=command, args=[], env=env, configured={}, cwd="/", can=NEWEST).warnings
 
-    (warning,) = warnings()
-    assert warning.startswith(f"{program} changes its cache {tmp_path / cache} before it starts a server")
-    assert "install the package with `" in warning
-    assert warnings(write=[f"~/{cache}"]) == warnings(write="any") == ()
+    for number, folder in enumerate(folders):
+        (warning,) = warnings(write=[f"~/{each}" for each in folders[:number]])
+        assert warning.startswith(f"{program} changes {tmp_path / folder} before it starts a server")
+        assert "install the package with `" in warning
+    assert warnings(write=[f"~/{each}" for each in folders]) == warnings(write="any") == ()
 
 
 def test_package_programs_are_told_that_there_is_no_network() -> None:

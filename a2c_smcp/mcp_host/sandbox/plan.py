@@ -32,10 +32,11 @@ _OFFLINE = {
 }
 """For a server without a port: the programs that start it would wait for an answer of their registry."""
 _CACHES = {
-    "npx": ("npm_config_cache", ".npm", "npm install"),
-    "uvx": ("UV_CACHE_DIR", ".cache/uv", "uv tool install"),
+    "npx": ("npm_config_cache", (".npm",), "npm install"),
+    "uvx": ("UV_CACHE_DIR", (".cache/uv", ".local/share/uv"), "uv tool install"),
 }
-"""Programs that write to a cache before they start a server: where it is, and what makes them superfluous."""
+"""Programs that write to folders before they start a server: a variable that names the first, the folders, and what
+installs the server without them."""
 
 Access = Literal["read", "write"]
 
@@ -155,17 +156,25 @@ def planned(
         environment=inside if named else {**_OFFLINE, **inside},
         warnings=_not_enforced(settings, can),
     )
-    return replace(made, warnings=(*made.warnings, *_about_cache(made, command, env)))
+    return replace(made, warnings=(*made.warnings, *_about_program(made, command, env)))
 
 
-def _about_cache(made: Sandbox, command: str, env: Mapping[str, str]) -> Iterator[str]:
-    name = Path(command).name
-    if made.can.files and name in _CACHES:
+def _about_program(made: Sandbox, command: str, env: Mapping[str, str]) -> Iterator[str]:
+    """What keeps a program from starting in its sandbox, and what to do."""
+    if not made.can.files:
+        return
+    if not made.allows("read", command):
+        yield (
+            f"{command} leads to {Path(command).resolve()} by way of a folder that it may write to: "
+            "name the folder of that program in sandbox.read"
+        )
+    if (name := Path(command).name) in _CACHES:
         variable, in_home, install = _CACHES[name]
-        cache = env.get(variable) or os.path.join(env.get("HOME") or Path.home(), in_home)  # noqa: PTH118
-        if not made.allows("write", cache):
+        folders = [Path(env.get("HOME") or Path.home(), each) for each in in_home]
+        folders[0] = Path(env.get(variable) or folders[0])
+        if refused := next((each for each in folders if not made.allows("write", str(each))), None):
             yield (
-                f"{name} changes its cache {cache} before it starts a server, which the sandbox refuses: "
+                f"{name} changes {refused} before it starts a server, which the sandbox refuses: "
                 f"install the package with `{install}`, and name its program as the command"
             )
 
