@@ -25,7 +25,8 @@ EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 def scan(call: dict[str, Any]) -> dict[str, Any]:
     """Before the call: no address may be in the arguments. After it: every address in the result is replaced."""
     if call["when"] == "before":
-        return {"refuse": "e-mail addresses stay here"} if EMAIL.search(json.dumps(call["arguments"])) else {}
+        has_some = without_emails(call["arguments"]) != call["arguments"]
+        return {"refuse": "e-mail addresses stay here"} if has_some else {}
     redacted = without_emails(call["result"])
     return {} if redacted == call["result"] else {"result": redacted}
 

@@ -137,6 +137,8 @@ class Computer(ServerControl):
         self._sealing, self._signs, self._identity = e2e, sign, identity
         unasked, withdraw = self.approvals.approves_all, self.approvals.withdraw
         hooks: dict[str, Any] = {"on_accepted": self._refresh, "on_changed": self.observation.tool_changed}
+        if self.gate:
+            hooks["asks_by_rule"] = self.gate.may_ask
         self.pins = PinnedTools(pin, self.mask, asks_nobody=unasked, withdraw=withdraw, **hooks)
         self._catalogue = Catalogue(max_message, self.pins)
         blob_limits = blob_limits or BlobLimits()

@@ -9,7 +9,8 @@ called for each tool whenever the list of tools is made. A definition that is no
 - `warn`: the change is logged and told to agents, and the new definition is pinned at once.
 - `off`: nothing is looked at; what was pinned before is kept.
 
-Without a setting of the owner it is `ask` for tools that ask the owner, and `warn` for those that run without asking.
+Without a setting of the owner it is `ask` for tools that ask the owner, also because of a rule, and `warn` for those
+that run without asking.
 
 The pins of a computer are in a private file. A server under a new name that is started in the same way has the pins of
 the old name. If the file cannot be read, all tools count as changed: nobody knows what was approved. A pin that goes
@@ -77,7 +78,8 @@ class _Looked(NamedTuple):
 class PinnedTools:
     """The pins of one computer.
 
-    `asks_nobody`: every tool runs without asking, so by default a change is only told. `withdraw` is called with the
+    `asks_nobody`: every tool runs without asking, so by default a change is only told. `asks_by_rule` tells whether a
+    policy asks about a tool, though its configuration does not. `withdraw` is called with the
     server and the tool whose permanent approvals end. `on_accepted` is called when a definition was pinned by a yes.
     `on_changed` is called with each new definition, once.
     """
@@ -88,11 +90,13 @@ class PinnedTools:
         mask: Mask,
         *,
         asks_nobody: bool,
+        asks_by_rule: Callable[[ServerTool], bool] = lambda tool: False,
         withdraw: Callable[[str, str], None],
         on_accepted: Callable[[], None],
         on_changed: Callable[[str, str, ToolChange], None] = lambda server, tool, change: None,
     ) -> None:
         self._mode, self._mask, self._asks_nobody = mode, mask, asks_nobody
+        self._asks_by_rule = asks_by_rule
         self._withdraw, self._on_accepted, self._on_changed = withdraw, on_accepted, on_changed
         self._servers: dict[str, _PinnedServer] = {}
         self._configured: Mapping[str, BaseServerConfig] = {}
@@ -186,8 +190,11 @@ class PinnedTools:
         self._on_accepted()
 
     def _mode_of(self, tool: ServerTool, config: BaseServerConfig | None) -> PinMode:
-        default: PinMode = "warn" if self._asks_nobody or (tool.meta and tool.meta.auto_apply) else "ask"
-        return (config and config.pin) or self._mode or default
+        return (config and config.pin) or self._mode or ("ask" if self._asks(tool) else "warn")
+
+    def _asks(self, tool: ServerTool) -> bool:
+        runs = tool.meta is not None and tool.meta.auto_apply is True
+        return not self._asks_nobody and (not runs or self._asks_by_rule(tool))
 
     def _digest(self, key: _Tool, raw: Mapping[str, Any]) -> str:
         known = self._looked_before.get(key)

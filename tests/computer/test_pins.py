@@ -261,6 +261,30 @@ async def test_warn_logs_tells_and_pins_the_new_definition(tmp_path: Path, caplo
         assert again.changed() is None
 
 
+@pytest.mark.parametrize(
+    "rules", [{"rules": [{"tools": ["read"], "then": "ask"}]}, {"default": "ask"}], ids=["a rule", "the default"]
+)
+async def test_a_tool_that_only_a_policy_asks_about_is_asked_about_again(tmp_path: Path, rules: dict[str, Any]) -> None:
+    owner = Owner("always")
+    async with Shifting(tmp_path, approve=owner, rules=rules, default_tool_meta={"auto_apply": True}) as shifting:
+        for _ in range(2):
+            await shifting.call()
+        assert owner.changes.count("") == len(owner.changes), "nothing has changed yet"
+        assert GRANT in shifting.computer.approvals.grants
+        await shifting.becomes(tool(EVIL))
+        assert GRANT not in shifting.computer.approvals.grants
+        owner.says = "no"
+        assert (await shifting.call())["code"] == 403
+        assert owner.changes[-1] == DIFF
+
+
+async def test_a_tool_that_a_policy_does_not_ask_about_is_told_of(tmp_path: Path) -> None:
+    rules = {"rules": [{"tools": ["other"], "then": "ask"}, {"servers": ["others"], "then": "ask"}]}
+    async with Shifting(tmp_path, rules=rules, default_tool_meta={"auto_apply": True}) as shifting:
+        await shifting.becomes(tool(EVIL))
+        assert text_of(await shifting.call()) == "read {}"
+
+
 async def test_off_looks_at_nothing(tmp_path: Path) -> None:
     owner = Owner("always")
     async with Shifting(tmp_path, approve=owner, pin="off") as shifting:

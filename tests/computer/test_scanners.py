@@ -31,6 +31,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.covers("scanners")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "redact_emails.py"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "scanners.md"
 SECRET = "correct-horse-battery-staple"
 Scan = Callable[[dict[str, Any]], Any]
 
@@ -477,3 +478,17 @@ async def test_what_a_scanner_replaces_is_logged_without_its_content(caplog: pyt
         await echo.call("sensitive")
     assert "replaced the result of 'echo'" in caplog.text
     assert "sensitive" not in caplog.text
+
+
+@pytest.mark.covers("examples")
+@pytest.mark.parametrize("source", ["example", "guide"])
+@pytest.mark.parametrize("before", ["", "first line\n", "\t", '"', "\\"])
+@pytest.mark.parametrize("address", ["ann@example.org", "ann@bücher.example", "änn@example.org"])
+def test_no_text_around_an_address_spoils_the_example(source: str, before: str, address: str) -> None:
+    code = EXAMPLE.read_text("utf-8") if source == "example" else GUIDE.read_text("utf-8")
+    names: dict[str, Any] = {"__name__": "scanner"}
+    exec(code if source == "example" else code.split("```python\n")[1].split("```")[0], names)
+    assert "refuse" in names["scan"]({"when": "before", "arguments": {"to": [f"{before}{address}"]}})
+    result = {"content": [{"type": "text", "text": f"{before}{address}"}], "structuredContent": {"to": address}}
+    redacted = {"content": [{"type": "text", "text": f"{before}[e-mail]"}], "structuredContent": {"to": "[e-mail]"}}
+    assert names["scan"]({"when": "after", "result": result}) == {"result": redacted}

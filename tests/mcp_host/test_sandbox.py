@@ -158,6 +158,42 @@ def test_a_script_brings_its_package_and_nothing_above_it(tmp_path: Path) -> Non
     assert not made.allows("read", str(package.parent / "secret.txt"))
 
 
+def test_what_a_server_may_write_allows_it_no_more_when_it_starts_again(tmp_path: Path) -> None:
+    own, private = tmp_path / "home" / "own", tmp_path / "home" / "private"
+    for folder in (own / ".venv" / "bin", own / "lib", private / "bin"):
+        folder.mkdir(parents=True)
+    (private / "package.json").write_text("{}")
+    (private / "bin" / "python").write_text("")
+    (own / ".venv" / "pyvenv.cfg").write_text(f"home = {private / 'bin'}\n")
+    (own / ".venv" / "bin" / "python").symlink_to(private / "bin" / "python")
+    (own / "script.py").symlink_to(private / "bin" / "python")
+    (own / "packages").symlink_to(private)
+    (tmp_path / "way").symlink_to(own / "packages")
+
+    def made(*write: Path) -> Sandbox:
+        return planned(
+            SandboxSettings(write=[str(path) for path in write]),
+            command=str(own / ".venv" / "bin" / "python"),
+            args=[str(own / "script.py")],
+            env={"HOME": str(tmp_path / "home"), "PYTHONPATH": f"{own / 'packages'}:{tmp_path / 'way'}"},
+            configured={},
+            cwd="/",
+            can=NEWEST,
+        )
+
+    assert made().allows("read", str(private / "secret.txt")), "it is a program that its owner has put there"
+    assert not made(own).allows("read", str(private / "secret.txt"))
+    (warning,) = made(own).warnings
+    assert f"leads to {private / 'bin' / 'python'} by way of a folder that it may write to: name" in warning
+    assert not made(tmp_path / "home" / "own" / ".." / "own").allows("read", str(private / "bin" / "python"))
+    for field in ("read", "write"):
+        with pytest.raises(NotSandboxed, match=rf"sandbox.{field}: .* is a link that the server may have made"):
+            plan(cwd=str(own), **{"write": ["."], field: [".", "packages"]})
+        with pytest.raises(NotSandboxed, match="name where it leads"):
+            plan(cwd=str(tmp_path), **{"write": ["home/own"], field: ["home/own", "way"]})
+    assert plan(cwd=str(own), read=["packages"]).allows("read", str(private / "secret.txt"))
+
+
 @linux_only
 async def test_what_is_allowed_works(tmp_path: Path) -> None:
     read, write = tmp_path / "read", tmp_path / "write"
@@ -221,10 +257,12 @@ async def test_what_a_server_was_refused_is_in_the_log_and_in_its_status(
         async with burglar({"read": [str(shared)]}) as one:
             await one.tries(f"open({str(secret)!r})")
             await one.tries(f"import sys; print('EACCES: permission denied, open {shared}', file=sys.stderr)")
-            await eventually(lambda: len(one.session.warnings) == 2)
+            await one.tries(f"open({str(shared / 'new')!r}, 'w')")
+            await eventually(lambda: len(one.session.warnings) == 3)
             wanted = one.session.warnings
     assert f'it seems to want to read "{secret}", which its sandbox refuses (sandbox.read)' in wanted
-    assert f'it seems to want to write "{shared}", which its sandbox refuses (sandbox.write)' in wanted
+    for path in (shared, shared / "new"):
+        assert f'it seems to want to write "{path}", which its sandbox refuses (sandbox.write)' in wanted
     assert sorted(each.message for each in caplog.records) == sorted(f"burglar: sandbox: {each}" for each in wanted)
 
 
@@ -234,8 +272,13 @@ def test_a_server_cannot_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureF
     refused = RefusedPaths("s", plan())
     refused.read(b"nothing of this: /etc/shadow\n")
     refused.read("\n".join(f"Permission denied: '{tmp_path}/{number}'" for number in range(50)).encode())
-    refused.read(b"Permission denied: '/no/such/file'\n")
     assert len(refused.warnings) == len(caplog.records) == 20
+
+
+def test_words_that_look_like_paths_are_not_logged() -> None:
+    refused = RefusedPaths("s", plan())
+    refused.read(b"Permission denied: '/no/such/file'\nEACCES: /user may not\nPermission denied / nothing\n")
+    assert refused.warnings == []
 
 
 @linux_only
@@ -276,7 +319,29 @@ def test_what_an_older_kernel_leaves_open_is_told() -> None:
         "not enforced: signals to your other processes are not stopped: needs Linux 6.12 with Landlock",
     )
     (warning,) = plan(Possible(7, False)).warnings
-    assert warning.startswith("not enforced: UDP, Unix sockets and listening are not stopped")
+    assert warning.startswith("not enforced: UDP, Unix sockets, listening, changes of modes")
+
+
+@pytest.mark.parametrize(
+    ("program", "folders"), [("npx", [".npm"]), ("uvx", [".cache/uv", ".local/share/uv"])], ids=["npx", "uvx"]
+)
+def test_a_program_that_changes_its_cache_is_named_with_what_to_do(
+    program: str, folders: list[str], tmp_path: Path
+) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+    command = str(tmp_path / program)
+
+    def warnings(**fields: Any) -> tuple[str, ...]:
+        settings, env = SandboxSettings(**fields), {"HOME": str(tmp_path)}
+        (tmp_path / program).touch()
+        return planned(settings, command=command, args=[], env=env, configured={}, cwd="/", can=NEWEST).warnings
+
+    for number, folder in enumerate(folders):
+        (warning,) = warnings(write=[f"~/{each}" for each in folders[:number]])
+        assert warning.startswith(f"{program} changes {tmp_path / folder} before it starts a server")
+        assert "install the package with `" in warning
+    assert warnings(write=[f"~/{each}" for each in folders]) == warnings(write="any") == ()
 
 
 def test_package_programs_are_told_that_there_is_no_network() -> None:

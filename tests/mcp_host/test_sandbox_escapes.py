@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,6 +52,14 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.communicate()
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def is_folder(path: str) -> bool:
+    return Path(path).is_dir()
 
 
 def files_in(folder: Path) -> dict[str, str]:
@@ -124,6 +134,49 @@ async def test_symbolic_links_lead_nowhere_new(secret: Path, tmp_path: Path) -> 
         assert (await one.tries(f"import os; os.chdir({str(tmp_path)!r}); open('secret.txt')")).startswith(DENIED)
 
 
+@needs_filter
+@pytest.mark.parametrize("is_readable", [False, True], ids=["strict", "readable"])
+async def test_modes_owners_and_attributes_of_files_stay_as_they_are(is_readable: bool, secret: Path) -> None:
+    before = mode_of(secret), mode_of(secret.parent)
+    sandbox = {"read": [str(secret.parent)], "connect": "any"} if is_readable else "strict"
+    ways = {
+        "chmod": f"import os; os.chmod({str(secret)!r}, 0o666)",
+        "chmod of its folder": f"import os; os.chmod({str(secret.parent)!r}, 0)",
+        "fchmod": f"import os; os.fchmod(os.open({str(secret)!r}, os.O_RDONLY), 0o666)",
+        "fchmodat2": f"""
+            import ctypes
+            call = ctypes.CDLL(None).syscall(452, -100, {bytes(secret)!r}, 0o666, 0x100)
+        """,
+        "chown": f"import os; os.chown({str(secret)!r}, -1, os.getgid())",
+        "an attribute": f"import os; os.setxattr({str(secret)!r}, 'user.a2c', b'1')",
+    }
+    async with burglar(sandbox) as one:
+        for way, code in ways.items():
+            await one.tries(code)
+            assert (mode_of(secret), mode_of(secret.parent)) == before, way
+    assert os.listxattr(secret) == []
+
+
+@needs_filter
+async def test_copies_of_files_are_made_in_the_folder_for_temporary_files_all_the_same() -> None:
+    async with burglar() as one:
+        copied = "import os, shutil, tempfile; found = shutil.copy2(os.__file__, tempfile.mkdtemp())"
+        assert (await one.tries(copied)).endswith("/os.py")
+
+
+@needs_filter
+async def test_names_of_files_are_not_learnt_by_watching_a_folder(tmp_path: Path) -> None:
+    watch = f"""
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        found = libc.inotify_add_watch(libc.inotify_init1(0), {bytes(tmp_path)!r}, 0xfff), libc.fanotify_init(0x200, 0)
+    """
+    async with burglar() as one:
+        assert await one.tries(watch) == "(-1, -1)"
+    async with burglar({"read": [str(tmp_path)]}) as one:
+        assert await one.tries(watch) == "(1, -1)"
+
+
 async def test_the_folder_for_temporary_files_is_private_and_vanishes() -> None:
     async with burglar() as one, burglar() as other:
         code = "import tempfile; path = tempfile.mkstemp()[1]; open(path, 'w').write('x'); found = path"
@@ -133,14 +186,35 @@ async def test_the_folder_for_temporary_files_is_private_and_vanishes() -> None:
     assert files_in(Path(own).parent) == {}
 
 
+async def test_the_folder_for_temporary_files_vanishes_however_deep_it_is(secret: Path) -> None:
+    async with burglar() as one:
+        folder = await one.tries(f"""
+            import os, tempfile
+            found = tempfile.gettempdir()
+            os.symlink({str(secret.parent)!r}, found + "/link")
+            os.makedirs(found + "/locked/inner", 0o000, exist_ok=True)
+            os.chdir(found)
+            for _ in range(1100):
+                open("file", "w").close()
+                os.mkdir("deeper")
+                os.chdir("deeper")
+        """)
+        assert is_folder(folder)
+    await until(lambda: not is_folder(folder))
+    assert files_in(secret.parent) == {secret.name: "the owner's secret"}
+
+
 async def test_without_a_sandbox_the_same_ways_lead_out(secret: Path, victim: subprocess.Popen[bytes]) -> None:
     async with burglar(None) as one:
         assert await one.tries(f"found = open({str(secret)!r}).read()") == "the owner's secret"
         assert "KEY=the-s" in await one.tries(f"found = open('/proc/{victim.pid}/environ', 'rb').read(9)")
-        assert (
-            await one.tries("import socket; socket.socket(1, 1); socket.socket(2, 2); socket.socket(2, 1, 262)")
-            == "done"
-        )
+        sockets = "import socket; socket.socket(1, 1); socket.socket(2, 2); socket.socket(2, 1, 262)"
+        assert await one.tries(f"{sockets}; socket.socketpair(1, 2)") == "done"
+        limit = f"import resource; found = resource.prlimit({victim.pid}, resource.RLIMIT_FSIZE, (4096, 4096))"
+        assert "Error" not in await one.tries(limit)
+        assert resource.prlimit(victim.pid, resource.RLIMIT_FSIZE) == (4096, 4096)
+        assert await one.tries(f"import os; os.chmod({str(secret)!r}, 0o666)") == "done"
+        assert mode_of(secret) == 0o666
         assert await one.tries(f"import os; os.kill({victim.pid}, 9)") == "done"
 
 
@@ -195,6 +269,18 @@ async def test_other_processes_get_no_signals(victim: subprocess.Popen[bytes]) -
         own = "import os, subprocess; p = subprocess.Popen(['sleep', '60']); p.kill(); found = p.wait()"
         assert await one.tries(own) == "-9"
     assert victim.poll() is None
+
+
+@needs_filter
+async def test_limits_of_other_processes_stay_as_they_are(victim: subprocess.Popen[bytes]) -> None:
+    before = resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)
+    async with burglar({"connect": "any"}) as one:
+        for pid in (victim.pid, os.getpid()):
+            said = await one.tries(f"import resource; resource.prlimit({pid}, resource.RLIMIT_FSIZE, (0, 0))")
+            assert said.startswith("PermissionError"), said
+        own = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); found = resource.prlimit(0, 7)"
+        assert await one.tries(own) == "(64, 64)"
+    assert resource.prlimit(victim.pid, resource.RLIMIT_FSIZE) == before
 
 
 async def test_no_descriptor_is_inherited_beside_the_three_pipes() -> None:
@@ -275,6 +361,26 @@ async def test_no_udp_leaves_a_server_that_may_connect_to_nothing() -> None:
             assert (await one.tries(code)).startswith(DENIED)
         with pytest.raises(BlockingIOError):
             receiver.recv(1)
+
+
+@needs_filter
+@pytest.mark.parametrize("connect", [[], [9]], ids=["no port", "another port"])
+async def test_a_pair_of_connected_sockets_sends_nothing_to_a_unix_socket(connect: list[int], tmp_path: Path) -> None:
+    address = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
+        log.bind(address)
+        log.setblocking(False)
+        async with burglar({"connect": connect, "read": [str(tmp_path)]}) as one:
+            for kind in (socket.SOCK_DGRAM, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, socket.SOCK_RAW):
+                send = f"import socket; socket.socketpair(1, {int(kind)})[0].sendto(b'x', {address!r})"
+                assert (await one.tries(send)).startswith(DENIED)
+            for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+                pair = f"import socket; one, other = socket.socketpair(1, {int(kind)}); one.send(b'x')"
+                assert await one.tries(f"{pair}; found = other.recv(1)") == "b'x'"
+                again = await one.tries(f"{pair}; one.connect({address!r})")
+                assert again.startswith("OSError"), again
+        with pytest.raises(BlockingIOError):
+            log.recv(1)
 
 
 @needs_signals

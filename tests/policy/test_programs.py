@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -157,6 +158,20 @@ async def test_a_program_does_not_start_with_a_policy_that_it_cannot_use(
     ended = await place.run(command, "--config", str(config), *words, "--no-input")
     assert ended.code == 2
     assert said in ended.err
+
+
+@pytest.mark.parametrize("words", [(), ("--policy", "policy.json")], ids=["without a policy", "with one"])
+async def test_up_says_that_its_tools_need_approval_only_if_no_policy_decides(
+    place: Place, words: tuple[str, ...]
+) -> None:
+    place.write({"good": good(default_tool_meta=None)})
+    put(place, {"default": "deny"})
+    program = await place.start("up", "--port", "0", "--name", "laptop", "--no-input", *words)
+    await program.says("good: ready")
+    await program.says("device trust")
+    program.signal(signal.SIGINT)
+    assert await program.ends() == 0
+    assert ("its tools need approval and nobody can be asked" in "".join(program.err)) is not bool(words)
 
 
 async def test_a_computer_follows_its_policy_and_a_loosening_does_not_survive_a_restart(

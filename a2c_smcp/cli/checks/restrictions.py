@@ -23,7 +23,11 @@ from a2c_smcp.private_files import remedy_for
 __all__ = ["policy", "sandboxes"]
 
 _POLICIES = "docs/guides/policy.md has an example of each."
-_KERNELS = "docs/guides/sandbox.md says what each kernel can."
+_NEVER = (
+    "It cannot tell hosts apart; a server with a port has UDP to every address, and one that may write to a folder can "
+    "change the modes of all your files; CPU time and disk space are not limited."
+)
+_GUIDE = "docs/guides/sandbox.md says what a sandbox needs."
 
 
 def policy(situation: Situation) -> Iterator[Finding]:
@@ -61,7 +65,8 @@ def _possible(can: Possible) -> str:
         return "This kernel has no Landlock, and so no sandbox for MCP servers."
     known = [what for version, (_, what) in BY_ABI.items() if version <= can.landlock]
     sockets = "kinds of sockets" if can.filter else "no kinds of sockets"
-    return f"A sandbox can limit {', '.join(known)} (Landlock {can.landlock}), {sockets}, memory and processes."
+    can_limit = f"A sandbox can limit {', '.join(known)} (Landlock {can.landlock}), {sockets}, memory and processes."
+    return f"{can_limit} {_NEVER}"
 
 
 def _of_server(server: StdioConfig, settings: SandboxSettings, can: Possible) -> Iterator[Finding]:
@@ -71,10 +76,10 @@ def _of_server(server: StdioConfig, settings: SandboxSettings, can: Possible) ->
     try:
         plan = _planned(server, settings, can)
     except NotSandboxed as error:
-        yield problem(f"{named} cannot be made, so it does not start: {error.about}.", _KERNELS)
+        yield problem(f"{named} cannot be made, so it does not start: {error.about}.", _GUIDE)
         return
     for each in plan.warnings if plan else ():
-        yield warning(f"{named}: {each}.", _KERNELS)
+        yield warning(f"{named}: {each}.", _GUIDE)
     if settings.write == ANY or any(plan and plan.allows("write", str(place)) for place in (Path.home(), Path("/"))):
         yield warning(
             f"{named} lets it write to your home folder, so it can change what other programs run.",

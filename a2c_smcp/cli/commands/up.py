@@ -214,7 +214,8 @@ class _Up:
         if self._device:
             for line in pairing_lines(self._device, info.name, info.office, info.url, has_own_server=True):
                 self._say(line)
-        if self._own.computer.get_tools() and not call and not self._own.can_approve:
+        has_policy = self._own.computer.gate is not None
+        if self._own.computer.get_tools() and not (call or has_policy or self._own.can_approve):
             self._terminal.show(_ALL_NEED_APPROVAL, "yellow", event="nobody approves")
 
     async def _settles_within(self, seconds: float) -> bool:

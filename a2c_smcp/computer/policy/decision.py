@@ -18,7 +18,18 @@ from a2c_smcp.computer.policy.rules import ANNOTATIONS, AccessPolicy, CallCondit
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.registry.schemas.check import SchemaTooHeavy, fits_exactly
 
-__all__ = ["Outlook", "Step", "Subject", "Verdict", "annotations_of", "applies", "candidates", "decide", "outlook_of"]
+__all__ = [
+    "Outlook",
+    "Step",
+    "Subject",
+    "Verdict",
+    "annotations_of",
+    "applies",
+    "candidates",
+    "decide",
+    "may_ask",
+    "outlook_of",
+]
 
 READ_ONLY, DEFAULT, CONFIGURATION = "read_only", "default", "configuration"
 
@@ -169,6 +180,14 @@ def outlook_of(policy: AccessPolicy, subject: Subject, among: Sequence[int] | No
         if rule.argument_schema is None:
             return Outlook(frozenset(may), every_time)
     return Outlook(frozenset({*may, _otherwise(policy, subject, ()).then}), every_time)
+
+
+def may_ask(policy: AccessPolicy, server: str, *names: str) -> bool:
+    """Whether some agent's call of a tool, which has these names, may ask, whatever the configuration says."""
+    asking = (rule for rule in policy.rules if rule.then == "ask")
+    return policy.default == "ask" or any(
+        names_match(rule.servers, server) and names_match(rule.tools, *names) for rule in asking
+    )
 
 
 def _in_force(policy: AccessPolicy, among: Sequence[int]) -> Iterator[PolicyRule]:

@@ -21,8 +21,9 @@ import orjson
 from a2c_smcp.computer.approval import OWNER, Caller
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.policy.budgets import Budgets, BudgetState, BudgetUse
-from a2c_smcp.computer.policy.decision import Outlook, Subject, Verdict, candidates, decide, outlook_of
+from a2c_smcp.computer.policy.decision import Outlook, Subject, Verdict, candidates, decide, may_ask, outlook_of
 from a2c_smcp.computer.policy.rules import AccessPolicy, parse_policy, read_policy
+from a2c_smcp.computer.tools.names import ServerTool
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ToolForbidden
 from a2c_smcp.mcp_host.message_limits import text_in
@@ -77,6 +78,10 @@ class PolicyGate:
     def outlooks(self, caller: Caller, routes: Mapping[TOOL_NAME, ToolRoute]) -> dict[TOOL_NAME, Outlook]:
         """What may happen to calls of each tool."""
         return {name: self._outlook(self._subject(caller, name, route)) for name, route in routes.items()}
+
+    def may_ask(self, tool: ServerTool) -> bool:
+        """Whether some call of a tool may ask the owner because of a rule."""
+        return may_ask(self.policy, tool.server, tool.tool, tool.wanted)
 
     def require_shown(self, call: IncomingCall, route: ToolRoute) -> None:
         """Raise `ToolForbidden` for a tool that this agent is not shown."""

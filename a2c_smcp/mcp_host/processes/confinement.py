@@ -51,7 +51,8 @@ def enter(sandbox: dict[str, Any], landlock: Any, syscall_filter: Any, orders: s
         landlock.give_up_privileges()
     if sandbox["filter"]:
         ports = sandbox["ports"]
-        syscall_filter.install(ports=None if ports is None else bool(ports), unix=sandbox["unix"])
+        allowed = {name: sandbox[name] for name in ("unix", "watches", "modes")}
+        syscall_filter.install(ports=None if ports is None else bool(ports), **allowed)
 
 
 def _drop_rights_of_root() -> None:
@@ -136,13 +137,29 @@ def temporary_folder(spec: dict[str, Any]) -> Iterator[None]:
 
 
 def _remove(folder: str) -> None:
-    """Remove a folder whose owner has ended. Links in it are removed, not followed."""
+    """Remove a folder whose owner has ended. Links in it are removed, not followed.
+
+    Folders in it are moved to its top before they are emptied: they may be nested deeper than a path can be long.
+    """
+    left = [folder]
+    while left:
+        emptied = left.pop()
+        with contextlib.suppress(OSError):
+            os.chmod(emptied, stat.S_IRWXU)  # noqa: PTH101
+            with os.scandir(emptied) as entries:
+                for entry in list(entries):
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(_moved_up(entry.path, folder))
+                    else:
+                        os.unlink(entry.path)  # noqa: PTH108
+            if emptied != folder:
+                os.rmdir(emptied)  # noqa: PTH106
     with contextlib.suppress(OSError):
-        os.chmod(folder, stat.S_IRWXU)  # noqa: PTH101
-        with os.scandir(folder) as entries:
-            for entry in list(entries):
-                if entry.is_dir(follow_symlinks=False):
-                    _remove(entry.path)
-                else:
-                    os.unlink(entry.path)  # noqa: PTH108
         os.rmdir(folder)  # noqa: PTH106
+
+
+def _moved_up(path: str, folder: str) -> str:
+    os.chmod(path, stat.S_IRWXU)  # noqa: PTH101  # else it could not be moved
+    top = os.path.join(folder, os.urandom(16).hex())  # noqa: PTH118
+    os.rename(path, top)  # noqa: PTH104
+    return top

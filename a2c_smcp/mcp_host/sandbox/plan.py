@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,12 @@ _OFFLINE = {
     "UV_OFFLINE": "1",
 }
 """For a server without a port: the programs that start it would wait for an answer of their registry."""
+_CACHES = {
+    "npx": ("npm_config_cache", (".npm",), "npm install"),
+    "uvx": ("UV_CACHE_DIR", (".cache/uv", ".local/share/uv"), "uv tool install"),
+}
+"""Programs that write to folders before they start a server: a variable that names the first, the folders, and what
+installs the server without them."""
 
 Access = Literal["read", "write"]
 
@@ -67,9 +73,11 @@ class Possible:
         found = []
         if self.landlock and self.landlock < _SIGNALS_SINCE:
             found.append(f"signals to your other processes are not stopped: {_since(_SIGNALS_SINCE)}")
-        if not self.filter and settings.connect != ANY:
+        if not self.filter:
+            sockets = "" if settings.connect == ANY else "UDP, Unix sockets, listening, "
             found.append(
-                "UDP, Unix sockets and listening are not stopped: this kernel or processor has no known filter"
+                f"{sockets}changes of modes and of limits of your other processes are not stopped: "
+                "this kernel or processor has no known filter"
             )
         return found
 
@@ -85,6 +93,8 @@ class Sandbox:
     files: tuple[tuple[str, str], ...]
     ports: tuple[int, ...] | None
     unix: bool
+    watches: bool
+    modes: bool
     memory: int | None
     processes: int | None
     can: Possible
@@ -100,6 +110,8 @@ class Sandbox:
             "files": [[kind, path] for kind, path in self.files],
             "ports": None if self.ports is None else [*self.ports],
             "unix": self.unix,
+            "watches": self.watches,
+            "modes": self.modes,
             "memory": self.memory,
             "processes": self.processes,
             "landlock": self.can.landlock > 0,
@@ -132,16 +144,39 @@ def planned(
     can = can or possible()
     is_any, named = settings.connect == ANY, settings.connect
     inside = {name: value for name, value in env.items() if name not in _TEMPORARY or name in configured}
-    return Sandbox(
+    made = Sandbox(
         files=tuple(_files(settings, command, args, env, cwd)),
         ports=None if is_any else tuple(port for port in named if isinstance(port, int)),
         unix=is_any or UNIX in named,
+        watches=bool(settings.read or settings.write),
+        modes=bool(settings.write),
         memory=bytes_of(settings.memory),
         processes=settings.processes if isinstance(settings.processes, int) else None,
         can=can,
         environment=inside if named else {**_OFFLINE, **inside},
         warnings=_not_enforced(settings, can),
     )
+    return replace(made, warnings=(*made.warnings, *_about_program(made, command, env)))
+
+
+def _about_program(made: Sandbox, command: str, env: Mapping[str, str]) -> Iterator[str]:
+    """What keeps a program from starting in its sandbox, and what to do."""
+    if not made.can.files:
+        return
+    if not made.allows("read", command):
+        yield (
+            f"{command} leads to {Path(command).resolve()} by way of a folder that it may write to: "
+            "name the folder of that program in sandbox.read"
+        )
+    if (name := Path(command).name) in _CACHES:
+        variable, in_home, install = _CACHES[name]
+        folders = [Path(env.get("HOME") or Path.home(), each) for each in in_home]
+        folders[0] = Path(env.get(variable) or folders[0])
+        if refused := next((each for each in folders if not made.allows("write", str(each))), None):
+            yield (
+                f"{name} changes {refused} before it starts a server, which the sandbox refuses: "
+                f"install the package with `{install}`, and name its program as the command"
+            )
 
 
 def _not_enforced(settings: SandboxSettings, can: Possible) -> tuple[str, ...]:
@@ -155,17 +190,19 @@ def _files(
     settings: SandboxSettings, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str
 ) -> Iterator[tuple[str, str]]:
     home = env.get("HOME") or str(Path.home())
+    writable = [] if settings.write == ANY else [_existing("write", path, home, cwd) for path in settings.write]
+    roots = [Path(path).resolve() for path in writable]
     if settings.read == ANY:
         yield "read", os.path.sep
     else:
         yield from (("read", path) for path in _default_paths(home, readable.homes_of(env)))
-        yield from (("read", path) for path in readable.of_program(command, args, env, cwd))
-        yield from (("read", _existing("read", path, home, cwd)) for path in settings.read)
+        yield from (("read", path) for path in readable.of_program(command, args, env, cwd, roots))
+        yield from (("read", _existing("read", path, home, cwd, roots)) for path in settings.read)
     yield from (("device", path) for path in readable.DEVICES if os.path.exists(path))  # noqa: PTH110
     if settings.write == ANY:
         yield "write", os.path.sep
     else:
-        yield from (("write", _existing("write", path, home, cwd)) for path in settings.write)
+        yield from (("write", _existing("write", path, home, cwd, roots)) for path in settings.write)
 
 
 def _default_paths(home: str, homes: Sequence[Path]) -> Iterator[str]:
@@ -175,11 +212,13 @@ def _default_paths(home: str, homes: Sequence[Path]) -> Iterator[str]:
             yield path
 
 
-def _existing(field: str, path: str, home: str, cwd: str) -> str:
+def _existing(field: str, path: str, home: str, cwd: str, roots: Sequence[Path] = ()) -> str:
     """Return the absolute path. `~` is the home folder; any other relative path begins at the working directory."""
     whole = home + path[1:] if path == "~" or path.startswith("~/") else os.path.join(cwd, path)  # noqa: PTH118
     if not os.path.exists(whole):  # noqa: PTH110
         raise NotSandboxed(f"sandbox.{field}: {path!r} does not exist; make it, or take it out")
+    if readable.follows_link_in(Path(whole), roots):
+        raise NotSandboxed(f"sandbox.{field}: {path!r} is a link that the server may have made; name where it leads")
     return whole
 
 

@@ -1,16 +1,18 @@
 """What every sandboxed server may read: the system, interpreters, installed packages, and its own program.
 
 No folder here holds documents or keys of the owner: of the home folder only those into which programs are installed.
-Nothing of it may be written: what a server changes there, other programs would run.
+Nothing of it may be written: what a server changes there, other programs would run. What belongs to a program is found
+by links and files, such as `pyvenv.cfg`. Those in a folder that the server may write to are not followed: it could have
+made them, to be allowed more when it starts again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["DEVICES", "IN_HOME", "SYSTEM", "homes_of", "is_private", "of_program"]
+__all__ = ["DEVICES", "IN_HOME", "SYSTEM", "follows_link_in", "homes_of", "is_private", "of_program"]
 
 SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store", "/snap",
@@ -41,19 +43,23 @@ IN_HOME = (
 _PREFIX_SIGNS = ("pyvenv.cfg", "conda-meta", "lib/node_modules", "include/node")
 _PACKAGE_SIGNS = ("package.json", "pyproject.toml", "setup.py", "deno.json")
 _MOST_LINKS = 10
+_MOST_LINKS_OF_A_PATH = 40  # as the kernel
 _PACKAGE_VARIABLES = ("PYTHONPATH", "NODE_PATH")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
-def of_program(command: str, args: Sequence[str], env: Mapping[str, str], cwd: str) -> list[str]:
+def of_program(
+    command: str, args: Sequence[str], env: Mapping[str, str], cwd: str, writable: Collection[Path]
+) -> list[str]:
     """Return what a server needs to read of its own program: command, script, their packages, certificates.
 
-    `command` is an absolute path. The script is the first argument that is a file.
+    `command` is an absolute path. The script is the first argument that is a file. Nothing is found by way of the
+    `writable` folders, which are paths without links.
     """
     homes = homes_of(env)
     files = [Path(command), *_script(args, cwd)]
-    found = [path for file in files for path in _program(file, homes)]
-    found += [*_named_by(env, cwd)]
+    found = [path for file in files if not _enters(file, writable) for path in _program(file, homes)]
+    found += [path for path in _named_by(env, cwd) if not follows_link_in(path, writable)]
     return [str(path) for path in dict.fromkeys(found) if path.exists()]
 
 
@@ -68,6 +74,34 @@ def is_private(folder: Path, homes: Sequence[Path]) -> bool:
     return folder == folder.parent or any(
         home == folder or folder in home.parents or folder == home / ".local" for home in homes
     )
+
+
+def follows_link_in(path: Path, folders: Collection[Path]) -> bool:
+    """Whether a path leads over a link that is in one of these folders, which are paths without links."""
+    return any(is_link and _is_in(at, folders) for at, is_link in _steps(path))
+
+
+def _enters(path: Path, folders: Collection[Path]) -> bool:
+    return any(_is_in(at, folders) for at, _ in _steps(path))
+
+
+def _is_in(path: Path, folders: Collection[Path]) -> bool:
+    return any(folder == path or folder in path.parents for folder in folders)
+
+
+def _steps(path: Path) -> Iterator[tuple[Path, bool]]:
+    """Each folder on the way to a file, and whether what is taken from it is a link; links are followed one by one."""
+    at, left, links = Path(os.path.sep), [*reversed(Path(os.path.abspath(path)).parts[1:])], 0  # noqa: PTH100
+    while left and links < _MOST_LINKS_OF_A_PATH:
+        name = left.pop()
+        is_link = name != os.pardir and (at / name).is_symlink()
+        yield at, is_link
+        if is_link:
+            target, links = (at / name).readlink(), links + 1
+            left += reversed([part for part in target.parts if part != os.path.sep])
+            at = Path(os.path.sep) if target.is_absolute() else at
+        else:
+            at = at.parent if name == os.pardir else at / name
 
 
 def _script(args: Sequence[str], cwd: str) -> list[Path]:

@@ -1,8 +1,9 @@
 """What a sandboxed server was probably refused, for its owner's log.
 
 The kernel tells a user nothing of refusals: only root reads its audit log. So this reads what the server says, on
-stderr and in its answers: a line about missing permission that names a path, which exists and is not in the sandbox. A
-server may say anything, so the words are "seems to want". The path is logged, never the line, which may hold a secret.
+stderr and in its answers: a line about missing permission that names a path, which is not in the sandbox and exists, or
+could be made in a folder that exists. A server may say anything, so the words are "seems to want". The path is logged,
+never the line, which may hold a secret.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ class RefusedPaths:
                 self._add(next(filter(None, found)))
 
     def _add(self, path: str) -> None:
-        if path in self._seen or len(self._seen) >= _MOST or not os.path.lexists(path):
+        is_there = os.path.lexists(path)
+        if path in self._seen or len(self._seen) >= _MOST or not (is_there or _could_be_made(path)):
             return
         self._seen.add(path)
-        if not self._sandbox.allows("read", path):
+        if is_there and not self._sandbox.allows("read", path):
             self._warn("read", path)
         elif not self._sandbox.allows("write", path):
             self._warn("write", path)
@@ -58,3 +60,9 @@ class RefusedPaths:
         shown = one_line(path, _LONGEST_PATH)
         self.warnings.append(f"it seems to want to {access} {shown}, which its sandbox refuses (sandbox.{access})")
         logger.warning("%s: sandbox: %s", self._name, self.warnings[-1])
+
+
+def _could_be_made(path: str) -> bool:
+    """Whether the folder of a path exists. What would be beside the folders of the system is no path, but a word."""
+    folder = os.path.dirname(path.rstrip(os.path.sep))  # noqa: PTH120
+    return folder != os.path.sep and os.path.isdir(folder)  # noqa: PTH112
