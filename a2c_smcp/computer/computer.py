@@ -38,6 +38,7 @@ from a2c_smcp.computer.skills.skills import Skills
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.computer.tells import Tells
 from a2c_smcp.computer.tools.catalogue import Catalogue
+from a2c_smcp.computer.tools.names import ServerTool
 from a2c_smcp.computer.types import ServerUpdate, Update
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.devices.proving import Prover
@@ -137,9 +138,7 @@ class Computer(ServerControl):
         self._sealing, self._signs, self._identity = e2e, sign, identity
         unasked, withdraw = self.approvals.approves_all, self.approvals.withdraw
         hooks: dict[str, Any] = {"on_accepted": self._refresh, "on_changed": self.observation.tool_changed}
-        if self.gate:
-            hooks["asks_by_rule"] = self.gate.may_ask
-        self.pins = PinnedTools(pin, self.mask, asks_nobody=unasked, withdraw=withdraw, **hooks)
+        self.pins = PinnedTools(pin, self.mask, self._asks_by_rule, asks_nobody=unasked, withdraw=withdraw, **hooks)
         self._catalogue = Catalogue(max_message, self.pins)
         blob_limits = blob_limits or BlobLimits()
         self.blobs, self.uploads = Blobs(blob_limits), Uploads(landing, blob_limits)
@@ -331,6 +330,9 @@ class Computer(ServerControl):
         from a2c_smcp.computer.sealed.device import load_device
 
         return await load_device(self._sealing, self._signs, self._state_folder, self._identity)
+
+    def _asks_by_rule(self, tool: ServerTool) -> bool:
+        return self.gate is not None and self.gate.may_ask(tool)
 
     def _refresh(self) -> None:
         """Rebuild the list of tools, and notify agents if they would see a difference."""

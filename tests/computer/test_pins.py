@@ -396,6 +396,7 @@ class Looking:
         self.pins = PinnedTools(
             None,
             Mask(),
+            lambda tool: False,
             asks_nobody=False,
             withdraw=lambda *tool: self.withdrawn.append(tool),
             on_accepted=lambda: None,

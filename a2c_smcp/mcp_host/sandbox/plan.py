@@ -190,8 +190,8 @@ def _files(
     settings: SandboxSettings, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str
 ) -> Iterator[tuple[str, str]]:
     home = env.get("HOME") or str(Path.home())
-    writable = [] if settings.write == ANY else [_existing("write", path, home, cwd) for path in settings.write]
-    roots = [Path(path).resolve() for path in writable]
+    writable = () if settings.write == ANY else settings.write
+    roots = [Path(_existing("write", path, home, cwd)).resolve() for path in writable]
     if settings.read == ANY:
         yield "read", os.path.sep
     else:
@@ -199,10 +199,9 @@ def _files(
         yield from (("read", path) for path in readable.of_program(command, args, env, cwd, roots))
         yield from (("read", _existing("read", path, home, cwd, roots)) for path in settings.read)
     yield from (("device", path) for path in readable.DEVICES if os.path.exists(path))  # noqa: PTH110
+    yield from (("write", _existing("write", path, home, cwd, roots)) for path in writable)
     if settings.write == ANY:
         yield "write", os.path.sep
-    else:
-        yield from (("write", _existing("write", path, home, cwd, roots)) for path in settings.write)
 
 
 def _default_paths(home: str, homes: Sequence[Path]) -> Iterator[str]:
