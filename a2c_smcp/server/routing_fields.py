@@ -7,6 +7,7 @@ it, and arrays and objects among them are not read.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ from msgspec import UNSET, UnsetType
 from typing_extensions import TypedDict
 
 from a2c_smcp.engine.packets import LARGE, Json
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.protocol.codec import loads
 
 __all__ = [
     "NAMES",
@@ -213,7 +216,7 @@ def read_arguments(body: Json) -> ArgumentFields:
     try:
         return _arguments.decode(body)
     except _NOT_READ:
-        return ArgumentFields(msgspec.Raw(raw_params(body)))
+        return ArgumentFields(msgspec.Raw(raw_params(body)), _meta_of_unusual(body))
 
 
 def read_tool(body: Json) -> ToolFields:
@@ -221,8 +224,25 @@ def read_tool(body: Json) -> ToolFields:
     try:
         return _tool.decode(body)
     except _NOT_READ:
-        name = (read_fields(body) or {}).get("tool_name")
-        return ToolFields(msgspec.Raw(raw_params(body)), tool=name if isinstance(name, str) else None)
+        return ToolFields(msgspec.Raw(raw_params(body)), _meta_of_unusual(body), _tool_of_unusual(body))
+
+
+def _meta_of_unusual(body: Json) -> _Meta | None:
+    """A trace is plain ASCII text, which `_without_halves` does not change."""
+    try:
+        return _arguments.decode(_without_halves(body)).meta
+    except _NOT_READ:
+        return None
+
+
+def _tool_of_unusual(body: Json) -> str | None:
+    """A small payload of which a part is unusual is parsed as a whole: nothing in it may hide the name of the tool."""
+    fields = read_fields(body)
+    if fields is None:
+        with suppress(BadRequest, UnicodeDecodeError):
+            fields = loads(bytes(body).decode())
+    name = fields.get("tool_name") if isinstance(fields, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def result_in(ack: Json) -> ResultFields | None:
