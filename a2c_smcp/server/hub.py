@@ -371,7 +371,8 @@ class Hub:
         """Only refused joins are always reported: a client can send any number of wrong requests."""
         is_join = event is not None and event.action is Action.JOIN
         if is_join or self.observation.follows_requests:
-            refused = EventRefused(connection, event, error, fields_of(came), size_of(came))
+            size = came.size if isinstance(came, Faulty) else size_of(came)
+            refused = EventRefused(connection, event, error, fields_of(came), size)
             (self.observation.report if is_join else self.observation.report_request)(refused)
 
     async def _end(self, connection: Connection, end: End) -> None:

@@ -140,6 +140,7 @@ async def test_a_call_that_is_refused_is_one_line(audited: Audited, more: dict[s
     (line,) = audited.lines()
     assert line["code"] == code
     assert line["tool"] == (None if code == 413 else "add")
+    assert line["bytes_in"] > len(json.dumps(call, separators=(",", ":")))
 
 
 async def test_a_sealed_call_has_no_tool(audited: Audited) -> None:
