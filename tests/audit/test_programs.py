@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -233,6 +234,26 @@ async def test_each_worker_writes_a_file_of_its_own(place: Place) -> None:
     assert sorted(joined) == [f"computer-{number}" for number in range(8)]
 
 
+async def test_a_worker_that_is_started_again_goes_on_with_its_own_file(place: Place) -> None:
+    program = await place.start(
+        "server", "--port", "0", "--workers", "2", "--node", "w", "--audit", "audit.jsonl", "--api-key", KEY
+    )
+    await program.says("listening on ")
+    path = place.folder / "audit-1.jsonl"
+    (first,) = (line["pid"] for line in opened(path))
+    os.kill(first, signal.SIGKILL)
+    await program.says("was killed by SIGKILL")
+    await until(lambda: len(opened(path)) == 2)
+    program.signal(signal.SIGTERM)
+    assert await program.ends() == 0
+    assert sorted(path.name for path in place.folder.glob("audit*.jsonl")) == ["audit-1.jsonl", "audit-2.jsonl"]
+    assert verify(path)[0] == []
+
+
+def opened(path: Path) -> list[dict[str, Any]]:
+    return [line for line in map(json.loads, path.read_text("utf-8").splitlines()) if line["event"] == "audit opened"]
+
+
 def entry(event: str, **facts: Any) -> dict[str, Any]:
     return {"event": event, **facts}
 
@@ -305,6 +326,14 @@ async def test_wrong_input_gets_a_clear_error(
     assert (ended.code, "Traceback" in ended.err) == (code, False), ended
     assert says in " ".join(ended.err.split())
     audit().close()
+
+
+@pytest.mark.parametrize("word", ["show", "follow", "verify"])
+async def test_the_file_of_workers_is_named_if_that_of_all_is_asked_for(place: Place, word: str) -> None:
+    AuditFile(place.folder / "audit-1.jsonl").close()
+    ended: Ended = await place.run("audit", word, "audit.jsonl")
+    assert ended.code == 1
+    assert "has written audit-1.jsonl" in " ".join(ended.err.split())
 
 
 async def test_verify_says_whether_a_file_was_changed(place: Place, audit: Callable[[], AuditFile]) -> None:
