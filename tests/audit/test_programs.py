@@ -151,8 +151,8 @@ async def test_a_computer_records_everything_that_it_is_asked_once(desk: Office)
         "cancel": [("desk", "planner", "r9")],
         "connection": [("desk", "joined")],
     }
-    policy = [(line["req_id"], line["outcome"]) for line in desk.lines("computer", "policy")]
-    assert policy[:3] == [("r1", "allow"), ("r2", "deny"), ("r3", "ask")]
+    policy = [(line["req_id"], line["outcome"], line["rule"]) for line in desk.lines("computer", "policy")]
+    assert policy[:3] == [("r1", "allow", "usual"), ("r2", "deny", "never"), ("r3", "ask", "careful")]
     assert "canary" not in desk.files["computer"].read_text("utf-8")
     assert verify(desk.files["computer"])[0] == []
     assert desk.asked_for("server") == {"r1", "r2", "r3", "r4", "r5", "r6"}

@@ -18,7 +18,18 @@ from a2c_smcp.computer.policy.rules import ANNOTATIONS, AccessPolicy, CallCondit
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.registry.schemas.check import SchemaTooHeavy, fits_exactly
 
-__all__ = ["Outlook", "Step", "Subject", "Verdict", "annotations_of", "applies", "candidates", "decide", "outlook_of"]
+__all__ = [
+    "Outlook",
+    "Step",
+    "Subject",
+    "Verdict",
+    "annotations_of",
+    "applies",
+    "candidates",
+    "decide",
+    "denied_always",
+    "outlook_of",
+]
 
 READ_ONLY, DEFAULT, CONFIGURATION = "read_only", "default", "configuration"
 
@@ -169,6 +180,18 @@ def outlook_of(policy: AccessPolicy, subject: Subject, among: Sequence[int] | No
         if rule.argument_schema is None:
             return Outlook(frozenset(may), every_time)
     return Outlook(frozenset({*may, _otherwise(policy, subject, ()).then}), every_time)
+
+
+def denied_always(policy: AccessPolicy, subject: Subject, among: Sequence[int]) -> Verdict:
+    """The verdict on a tool that is denied whatever its arguments are, by the first rule that asks for none of them."""
+    if denied := _read_only(policy, subject):
+        return denied
+    now = time.time()
+    for index in among:
+        rule = policy.rules[index]
+        if rule.argument_schema is None and not rule.is_over(now):
+            return Verdict(rule.then, policy.rule_label(index), _because(rule), rule.why)
+    return _otherwise(policy, subject, ())
 
 
 def _in_force(policy: AccessPolicy, among: Sequence[int]) -> Iterator[PolicyRule]:
