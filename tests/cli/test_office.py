@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from a2c_smcp.cli.agent.run import pause_before_next_attempt
 from a2c_smcp.server import DefaultAuthenticationProvider
 from a2c_smcp.server.auth.api_keys import hash_key, key_id
 from tests.cli.programs import Ended, Place
@@ -146,3 +147,14 @@ async def test_an_agent_waits_for_a_seat_and_says_so(place: Place, hub: Hub, lap
     assert await waits.process.wait() == 0
     assert "laptop" in "".join(waits.out)
     assert (await place.run("agent", "--wait", "x", "room", **environ)).code == 2
+
+
+@pytest.mark.parametrize(("wait", "most"), [(1.0, 6), (60.0, 24), (3600.0, 380)])
+def test_an_agent_that_waits_long_tries_seldom_and_once_more_at_the_end(wait: float, most: int) -> None:
+    """The Server records each attempt that it refuses."""
+    waited, attempts = 0.0, 1
+    while waited < wait:
+        waited += pause_before_next_attempt(waited, wait - waited)
+        attempts += 1
+    assert waited == pytest.approx(wait)
+    assert attempts <= most
