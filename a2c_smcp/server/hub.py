@@ -234,8 +234,12 @@ class Hub:
         return connection.inbox is not None or self.calls.is_engaged(connection.sid)
 
     async def drain(self) -> None:
-        """Takes no new connections and calls, and returns when no call is in flight any more."""
-        await self.calls.drain()
+        """Takes no new connections and calls, and returns when none is in flight. If cancelled, it refuses the rest."""
+        try:
+            await self.calls.drain()
+        finally:
+            for call in list(self.calls.by_connection.running()):
+                self.calls.finish(call, call.refused(Closing()))
 
     async def close(self) -> None:
         self._seating.close()

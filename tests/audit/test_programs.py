@@ -212,6 +212,36 @@ async def test_the_line_of_a_call_is_there_before_its_answer_leaves_also_if_the_
     assert verify(path)[0] == []
 
 
+async def test_a_call_that_is_running_when_the_server_is_stopped_at_once_is_answered_and_recorded(place: Place) -> None:
+    program = await place.start("server", "--port", "0", "--api-key", KEY, "--audit", "audit.jsonl")
+    url = (await program.says("listening on ")).split()[2]
+    async with AsyncExitStack() as stack:
+        agent, computer = [await Peer.connect(url, auth={"token": KEY}, transports=["websocket"]) for _ in range(2)]
+        for peer in (agent, computer):
+            stack.push_async_callback(peer.client.disconnect)
+        await agent.join("agent", "planner", "desk")
+        await computer.join("computer", "laptop", "desk")
+        asked, never = asyncio.Event(), asyncio.Event()
+
+        async def answer(_: Any) -> None:
+            asked.set()
+            await never.wait()
+
+        computer.answers("client:tool_call", answer)
+        call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=60))
+        await asked.wait()
+        program.signal(signal.SIGTERM)
+        await program.says("stopping")
+        program.signal(signal.SIGTERM)
+        assert (await call)["code"] == 503
+        never.set()
+    await program.ends()
+    lines = [json.loads(line) for line in (place.folder / "audit.jsonl").read_text("utf-8").splitlines()]
+    (line,) = (line for line in lines if line["event"] == "call")
+    assert (line["req_id"], line["outcome"], line["ran"]) == ("r1", "unavailable", "unknown")
+    assert verify(place.folder / "audit.jsonl")[0] == []
+
+
 async def test_each_worker_writes_a_file_of_its_own(place: Place) -> None:
     program = await place.start(
         "server", "--port", "0", "--workers", "2", "--node", "w", "--audit", "audit.jsonl", "--api-key", KEY
