@@ -81,6 +81,20 @@ async def test_what_happens_is_printed_until_ctrl_c(place: Place, hub: Hub, lapt
     assert await program.process.wait() == 1
 
 
+async def test_events_that_another_node_has_missed_do_not_end_it(place: Place, hub: Hub, laptop: Peer) -> None:
+    program = await place.start("office", "watch", "--table", A2C_URL=hub.url, A2C_ADMIN_KEY=ADMIN)
+    source = hub.app.operations.source
+    await until(lambda: source.readers)
+    (reader,) = source._readers
+    reader.put({"node": "south", "event": "dropped", "at": 0.0, "missed": 1001})
+    assert "[south] dropped missed=1001" in await program.says("dropped")
+    await laptop.ask("server:leave_office", {"office_id": "desk"})
+    await program.says("left office=desk")
+    reader.put({"event": "dropped", "at": 0.0, "missed": 7})
+    assert await program.process.wait() == 1
+    assert "missed 7 events" in "".join(program.err)
+
+
 async def test_a_member_is_disconnected_by_name(run: Run, laptop: Peer) -> None:
     assert (await run("office", "disconnect", "desk", "nobody")).code == 1
     ended = await run("office", "disconnect", "desk", "laptop", "--table")
