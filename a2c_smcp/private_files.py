@@ -39,7 +39,15 @@ def check_private(*paths: Path) -> None:
     """Raise `NotPrivate` if other users of this machine may write to one of them. A missing file is fine."""
     for path in paths:
         if remedy := remedy_for(path):
+            if _is_for_everybody(path):
+                raise NotPrivate(f"{path} is for all users of this machine, and is not used; use a folder of your own")
             raise NotPrivate(f"{path} can be changed by others on this machine, and is not used; run: {remedy}")
+
+
+def _is_for_everybody(path: Path) -> bool:
+    """Whether others are meant to write to it, such as /tmp or /dev/null: it must not be made private."""
+    mode = path.stat().st_mode
+    return bool(mode & stat.S_ISVTX) if stat.S_ISDIR(mode) else not stat.S_ISREG(mode)
 
 
 def remedy_for(path: Path) -> str | None:

@@ -68,6 +68,7 @@ class OfficesAsMCPServers:
         self._authenticate = authenticate
         self._issuers = tuple(issuers)
         self._seats = Seats(url, options)
+        self._on_refused = options.on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -102,8 +103,12 @@ class OfficesAsMCPServers:
     async def _seat(self, scope: Scope, office: str) -> ClientSeat:
         """The seat of the sender of the request. Raises `SMCPError`."""
         principal = await self._authenticate(scope)
-        name = agent_name(principal)
-        principal.check("agent", name, office)
+        try:
+            name = agent_name(principal)
+            principal.check("agent", name, office)
+        except NotAuthorised as error:
+            self._on_refused(scope["client"][0] if scope["client"] else None, error, principal)
+            raise
         occupant = Occupant(principal.id, office, name)
         if not self._seats.has(occupant):
             session = header(scope, _SESSION)

@@ -29,9 +29,10 @@ from a2c_smcp.bridge.serving.http import EndOfRequests
 from a2c_smcp.bridge.serving.session_files import SessionFiles
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Credentials
-from a2c_smcp.errors import NotAuthenticated, NotAuthorised, RateLimited, Unavailable
+from a2c_smcp.errors import NotAuthenticated, NotAuthorised, RateLimited, SMCPError, Unavailable
 from a2c_smcp.http.asgi import ASGIApp
 from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.server.auth.authentication import Principal
 from a2c_smcp.server.mounts import Lifespan
 from a2c_smcp.server.observation import McpClientSeen
 
@@ -60,7 +61,9 @@ class Occupant:
 class SeatOptions:
     """Times are in seconds. `bridge` makes the options of the bridge of an occupant.
 
-    `e2e` and `origin` are those of its agents: see `AsyncSMCPAgentClient`. `on_seen` is told which clients use a seat.
+    `e2e` and `origin` are those of its agents: see `AsyncSMCPAgentClient`. `on_seen` is told which clients use a seat,
+    `on_refused` which requests, from which address, get none although their key is right. What else is refused, the
+    Server sees itself.
     """
 
     idle: float = 60.0
@@ -70,6 +73,7 @@ class SeatOptions:
     e2e: Sealing = "off"
     origin: str | None = None
     on_seen: Callable[[McpClientSeen], None] = field(default=lambda seen: None)
+    on_refused: Callable[[str | None, SMCPError, Principal], None] = field(default=lambda address, error, who: None)
 
 
 class Seats:

@@ -71,7 +71,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     SMCPError: _Advice("--log-level debug tells more."),
     errors.BadRequest: _Advice("Correct that, and try again."),
     errors.ConfigError: _Advice("Correct that file, or name another; `a2c-smcp doctor` checks all of it."),
-    errors.NotPrivate: _Advice("Run the command shown, then try again."),
+    errors.NotPrivate: _Advice("Do so, then try again."),
     errors.UnsupportedEvent: _Advice("The computer is too old for that: update it."),
     errors.NotCarried: _Advice(
         "Update that Server; a2c-smcp server starts one that does.",

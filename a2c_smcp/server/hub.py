@@ -235,8 +235,12 @@ class Hub:
         return connection.inbox is not None or self.calls.is_engaged(connection.sid)
 
     async def drain(self) -> None:
-        """Takes no new connections and calls, and returns when no call is in flight any more."""
-        await self.calls.drain()
+        """Takes no new connections and calls, and returns when none is in flight. If cancelled, it refuses the rest."""
+        try:
+            await self.calls.drain()
+        finally:
+            for call in list(self.calls.by_connection.running()):
+                self.calls.finish(call, call.refused(Closing()))
 
     async def close(self) -> None:
         self._seating.close()
@@ -372,7 +376,8 @@ class Hub:
         """Only refused joins are always reported: a client can send any number of wrong requests."""
         is_join = event is not None and event.action is Action.JOIN
         if is_join or self.observation.follows_requests:
-            refused = EventRefused(connection, event, error, fields_of(came), size_of(came))
+            size = came.size if isinstance(came, Faulty) else size_of(came)
+            refused = EventRefused(connection, event, error, fields_of(came), size)
             (self.observation.report if is_join else self.observation.report_refused)(refused)
 
     async def _end(self, connection: Connection, end: End) -> None:

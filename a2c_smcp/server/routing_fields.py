@@ -7,6 +7,7 @@ it, and arrays and objects among them are not read.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ from msgspec import UNSET, UnsetType
 from typing_extensions import TypedDict
 
 from a2c_smcp.engine.packets import LARGE, Json
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.protocol.codec import loads
 
 __all__ = [
     "NAMES",
@@ -215,9 +218,27 @@ def read_tool(body: Json) -> ToolFields:
     try:
         return _tool.decode(body)
     except _NOT_READ:
-        name = (read_fields(body) or {}).get("tool_name")
         params = raw_params(body)
-        return ToolFields(name if isinstance(name, str) else None, msgspec.Raw(params) if params else NO_JSON)
+        known = msgspec.Raw(params) if params else NO_JSON
+        return ToolFields(_tool_of_unusual(body), known, _meta_of_unusual(body))
+
+
+def _meta_of_unusual(body: Json) -> _Meta | None:
+    """A trace is plain ASCII text, which `_without_halves` does not change."""
+    try:
+        return _tool.decode(_without_halves(body)).meta
+    except _NOT_READ:
+        return None
+
+
+def _tool_of_unusual(body: Json) -> str | None:
+    """A small payload of which a part is unusual is parsed as a whole: nothing in it may hide the name of the tool."""
+    fields = read_fields(body)
+    if fields is None:
+        with suppress(BadRequest, UnicodeDecodeError):
+            fields = loads(bytes(body).decode())
+    name = fields.get("tool_name") if isinstance(fields, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def result_in(ack: Json) -> ResultFields | None:

@@ -301,6 +301,14 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
         AuditFile(tmp_path / "audit.jsonl")
 
 
+def test_a_place_for_all_users_is_refused_and_not_made_private(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    for path in (tmp_path / "audit.jsonl", Path(os.devnull)):
+        with pytest.raises(NotPrivate, match="use a folder of your own") as caught:
+            AuditFile(path)
+        assert "chmod" not in str(caught.value)
+
+
 def test_a_line_that_a_crash_has_cut_is_dropped_and_the_chain_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     written(path)

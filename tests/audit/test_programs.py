@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -150,8 +151,8 @@ async def test_a_computer_records_everything_that_it_is_asked_once(desk: Office)
         "cancel": [("desk", "planner", "r9")],
         "connection": [("desk", "joined")],
     }
-    policy = [(line["req_id"], line["outcome"]) for line in desk.lines("computer", "policy")]
-    assert policy[:3] == [("r1", "allow"), ("r2", "deny"), ("r3", "ask")]
+    policy = [(line["req_id"], line["outcome"], line["rule"]) for line in desk.lines("computer", "policy")]
+    assert policy[:3] == [("r1", "allow", "usual"), ("r2", "deny", "never"), ("r3", "ask", "careful")]
     assert "canary" not in desk.files["computer"].read_text("utf-8")
     assert verify(desk.files["computer"])[0] == []
     assert desk.asked_for("server") == {"r1", "r2", "r3", "r4", "r5", "r6"}
@@ -211,6 +212,36 @@ async def test_the_line_of_a_call_is_there_before_its_answer_leaves_also_if_the_
     assert verify(path)[0] == []
 
 
+async def test_a_call_that_is_running_when_the_server_is_stopped_at_once_is_answered_and_recorded(place: Place) -> None:
+    program = await place.start("server", "--port", "0", "--api-key", KEY, "--audit", "audit.jsonl")
+    url = (await program.says("listening on ")).split()[2]
+    async with AsyncExitStack() as stack:
+        agent, computer = [await Peer.connect(url, auth={"token": KEY}, transports=["websocket"]) for _ in range(2)]
+        for peer in (agent, computer):
+            stack.push_async_callback(peer.client.disconnect)
+        await agent.join("agent", "planner", "desk")
+        await computer.join("computer", "laptop", "desk")
+        asked, never = asyncio.Event(), asyncio.Event()
+
+        async def answer(_: Any) -> None:
+            asked.set()
+            await never.wait()
+
+        computer.answers("client:tool_call", answer)
+        call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=60))
+        await asked.wait()
+        program.signal(signal.SIGTERM)
+        await program.says("stopping")
+        program.signal(signal.SIGTERM)
+        assert (await call)["code"] == 503
+        never.set()
+    await program.ends()
+    lines = [json.loads(line) for line in (place.folder / "audit.jsonl").read_text("utf-8").splitlines()]
+    (line,) = (line for line in lines if line["event"] == "call")
+    assert (line["req_id"], line["outcome"], line["ran"]) == ("r1", "unavailable", "unknown")
+    assert verify(place.folder / "audit.jsonl")[0] == []
+
+
 async def test_each_worker_writes_a_file_of_its_own(place: Place) -> None:
     program = await place.start(
         "server", "--port", "0", "--workers", "2", "--node", "w", "--audit", "audit.jsonl", "--api-key", KEY
@@ -231,6 +262,26 @@ async def test_each_worker_writes_a_file_of_its_own(place: Place) -> None:
         lines = [json.loads(line) for line in (place.folder / name).read_text("utf-8").splitlines()]
         joined += [line["name"] for line in lines if line["event"] == "joined"]
     assert sorted(joined) == [f"computer-{number}" for number in range(8)]
+
+
+async def test_a_worker_that_is_started_again_goes_on_with_its_own_file(place: Place) -> None:
+    program = await place.start(
+        "server", "--port", "0", "--workers", "2", "--node", "w", "--audit", "audit.jsonl", "--api-key", KEY
+    )
+    await program.says("listening on ")
+    path = place.folder / "audit-1.jsonl"
+    (first,) = (line["pid"] for line in opened(path))
+    os.kill(first, signal.SIGKILL)
+    await program.says("was killed by SIGKILL")
+    await until(lambda: len(opened(path)) == 2)
+    program.signal(signal.SIGTERM)
+    assert await program.ends() == 0
+    assert sorted(path.name for path in place.folder.glob("audit*.jsonl")) == ["audit-1.jsonl", "audit-2.jsonl"]
+    assert verify(path)[0] == []
+
+
+def opened(path: Path) -> list[dict[str, Any]]:
+    return [line for line in map(json.loads, path.read_text("utf-8").splitlines()) if line["event"] == "audit opened"]
 
 
 def entry(event: str, **facts: Any) -> dict[str, Any]:
@@ -305,6 +356,14 @@ async def test_wrong_input_gets_a_clear_error(
     assert (ended.code, "Traceback" in ended.err) == (code, False), ended
     assert says in " ".join(ended.err.split())
     audit().close()
+
+
+@pytest.mark.parametrize("word", ["show", "follow", "verify"])
+async def test_the_file_of_workers_is_named_if_that_of_all_is_asked_for(place: Place, word: str) -> None:
+    AuditFile(place.folder / "audit-1.jsonl").close()
+    ended: Ended = await place.run("audit", word, "audit.jsonl")
+    assert ended.code == 1
+    assert "has written audit-1.jsonl" in " ".join(ended.err.split())
 
 
 async def test_verify_says_whether_a_file_was_changed(place: Place, audit: Callable[[], AuditFile]) -> None:

@@ -140,6 +140,7 @@ async def test_a_call_that_is_refused_is_one_line(audited: Audited, more: dict[s
     (line,) = audited.lines()
     assert line["code"] == code
     assert line["tool"] == (None if code == 413 else "add")
+    assert line["bytes_in"] > len(json.dumps(call, separators=(",", ":")))
 
 
 async def test_a_sealed_call_has_no_tool(audited: Audited) -> None:
@@ -281,6 +282,35 @@ async def test_no_arguments_forge_lose_or_break_a_line(
     assert {line["code"] for line in found if "req_id" not in line} <= {400}
     assert path.read_bytes().count(b"\n") == len(list(entries(path, EntryFilter())))
     assert verify(path)[0] == []
+
+
+HIDING = [
+    '"x":"\\ud800"',
+    '"\\ud800":1',
+    '"_meta":{"traceparent":"00-abc-def-01","x":"\\ud800"}',
+    '"_meta":{"traceparent":5,"x":"\\ud800"}',
+    '"x":"\\ud83d"' + ',"y":' + "[" * 200 + "]" * 200,
+    '"x":"' + "y" * 200_000 + '\\ud800"',
+]
+
+
+async def test_nothing_beside_a_tool_hides_its_name_neither_in_its_line_nor_in_later_ones(
+    serve: Any, connect_wire: Callable[..., Awaitable[Wire]], office: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    hub = await serve(audit=path)
+    agent, computer = await connect_wire(hub), await connect_wire(hub)
+    await agent.join("agent", "planner", office)
+    await computer.join("computer", "laptop", office)
+    answering = asyncio.create_task(answer_all(computer))
+    for number, beside in enumerate(each for hiding in HIDING for each in (hiding, '"x":1')):
+        about = f'"agent":"planner","computer":"laptop","timeout":5,"req_id":"r{number}","params":{{}}'
+        payload = f'{{{about},{beside},"tool_name":"delete"}}'
+        await agent.ask(f'42/smcp,{number}["client:tool_call",{payload}]', number)
+    answering.cancel()
+    found = list(entries(path, EntryFilter({"event": "call"})))
+    assert [(line["tool"], line["outcome"]) for line in found] == [("delete", "ok")] * 2 * len(HIDING)
+    assert [line["req_id"] for line in found if "trace" in line] == ["r4"]
 
 
 ODD = st.recursive(

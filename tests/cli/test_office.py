@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from a2c_smcp.cli.agent.run import pause_before_next_attempt
 from a2c_smcp.server import DefaultAuthenticationProvider
 from a2c_smcp.server.auth.api_keys import hash_key, key_id
 from tests.cli.programs import Ended, Place
@@ -80,6 +81,20 @@ async def test_what_happens_is_printed_until_ctrl_c(place: Place, hub: Hub, lapt
     assert await program.process.wait() == 1
 
 
+async def test_events_that_another_node_has_missed_do_not_end_it(place: Place, hub: Hub, laptop: Peer) -> None:
+    program = await place.start("office", "watch", "--table", A2C_URL=hub.url, A2C_ADMIN_KEY=ADMIN)
+    source = hub.app.operations.source
+    await until(lambda: source.readers)
+    (reader,) = source._readers
+    reader.put({"node": "south", "event": "dropped", "at": 0.0, "missed": 1001})
+    assert "[south] dropped missed=1001" in await program.says("dropped")
+    await laptop.ask("server:leave_office", {"office_id": "desk"})
+    await program.says("left office=desk")
+    reader.put({"event": "dropped", "at": 0.0, "missed": 7})
+    assert await program.process.wait() == 1
+    assert "missed 7 events" in "".join(program.err)
+
+
 async def test_a_member_is_disconnected_by_name(run: Run, laptop: Peer) -> None:
     assert (await run("office", "disconnect", "desk", "nobody")).code == 1
     ended = await run("office", "disconnect", "desk", "laptop", "--table")
@@ -146,3 +161,14 @@ async def test_an_agent_waits_for_a_seat_and_says_so(place: Place, hub: Hub, lap
     assert await waits.process.wait() == 0
     assert "laptop" in "".join(waits.out)
     assert (await place.run("agent", "--wait", "x", "room", **environ)).code == 2
+
+
+@pytest.mark.parametrize(("wait", "most"), [(1.0, 6), (60.0, 24), (3600.0, 380)])
+def test_an_agent_that_waits_long_tries_seldom_and_once_more_at_the_end(wait: float, most: int) -> None:
+    """The Server records each attempt that it refuses."""
+    waited, attempts = 0.0, 1
+    while waited < wait:
+        waited += pause_before_next_attempt(waited, wait - waited)
+        attempts += 1
+    assert waited == pytest.approx(wait)
+    assert attempts <= most

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from a2c_smcp.computer.policy.advice import warnings_about
-from a2c_smcp.computer.policy.decision import Subject, Verdict, annotations_of, candidates, decide, outlook_of
+from a2c_smcp.computer.policy.decision import (
+    Subject,
+    Verdict,
+    annotations_of,
+    candidates,
+    decide,
+    denied_always,
+    outlook_of,
+)
 from a2c_smcp.computer.policy.rules import names_match, parse_policy, read_policy
 from a2c_smcp.computer.tools.table import ToolRoute
 from a2c_smcp.errors import ConfigError
@@ -293,6 +301,23 @@ async def test_read_only_denies_what_is_not_known_to_change_nothing() -> None:
 def outlook(policy: dict[str, Any]) -> set[str]:
     parsed = parse_policy(policy)
     return {*outlook_of(parsed, Subject.of(parsed, "planner", "finance", "pay", route())).may}
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        (of_rule(name="never", tools=["pay"], then="deny"), "never"),
+        ({"rules": [{"name": "much", "arguments": {"type": "object"}, "then": "deny"}], "default": "deny"}, "default"),
+        ({"rules": [{"name": "other", "tools": ["read"], "then": "deny"}, {"then": "deny"}]}, "rules.1"),
+        ({"read_only": True}, "read_only"),
+    ],
+)
+def test_a_tool_that_is_always_denied_is_so_by_a_rule_with_a_name(policy: dict[str, Any], rule: str) -> None:
+    parsed = parse_policy(policy)
+    subject = Subject.of(parsed, "planner", "finance", "pay", route())
+    assert outlook_of(parsed, subject).is_hidden
+    verdict = denied_always(parsed, subject, candidates(parsed, subject))
+    assert (verdict.then, verdict.rule) == ("deny", rule)
 
 
 def test_a_tool_is_hidden_only_if_all_its_calls_are_denied() -> None:

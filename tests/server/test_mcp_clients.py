@@ -241,6 +241,20 @@ async def test_a_key_for_something_else_is_refused_with_what_to_do(keyed: Progra
     assert words in error_of(caught.value)
 
 
+async def test_each_key_that_is_refused_is_counted_and_in_the_audit_once(starts: Starts, tmp_path: Path) -> None:
+    keys, audit = write_keys(tmp_path / "keys.json"), tmp_path / "audit.jsonl"
+    program = await starts("--mcp", "--metrics", "--keys-file", keys, "--audit", audit)
+    for key in (key_of("carol"), key_of("laptop"), "wrong-horse-battery-staple", None):
+        assert (await ask(program.url, key))[0] in (401, 403)
+    lines = [line for line in map(json.loads, audit.read_text("utf-8").splitlines()) if line["event"] == "refused"]
+    assert [(line["code"], line.get("principal")) for line in lines] == [
+        (403, "carol"), (403, "laptop"), (401, None), (401, None)
+    ]  # fmt: skip
+    assert {line["address"] for line in lines} == {"127.0.0.1"}
+    async with aiohttp.request("GET", f"{program.url}/metrics") as response:
+        assert 'a2c_refused_total{code="403",reason="not_authorised"} 2' in await response.text()
+
+
 @pytest.mark.parametrize(("path", "status"), [("", 404), ("/", 404), ("/%E2%80%AEdesk", 400), (f"/{'x' * 200}", 400)])
 async def test_a_path_without_a_valid_office_is_refused(keyed: Program, path: str, status: int) -> None:
     for method in ("GET", "POST"):

@@ -23,9 +23,9 @@ from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ComputerNotFound, OfficeHasAgent, SMCPError, Unavailable
 from a2c_smcp.loops import run_program
 
-__all__ = ["AgentOptions", "OfficeContext", "Work", "run_in_office"]
+__all__ = ["AgentOptions", "OfficeContext", "Work", "pause_before_next_attempt", "run_in_office"]
 
-_PAUSE = 0.25
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0
 """Seconds between two attempts to join an office that holds another agent."""
 
 _SAY_AFTER = 1.0
@@ -130,7 +130,8 @@ async def _join(agent: AsyncSMCPAgentClient, given: AgentOptions, terminal: Term
     give_up = loop.time() + given.wait
     with spinning(terminal, f"connecting to {given.place}"):
         await agent.connect()
-    say_at, text = loop.time() + _SAY_AFTER, f"entering office {given.office}"
+    began = loop.time()
+    say_at, text = began + _SAY_AFTER, f"entering office {given.office}"
     while True:
         with spinning(terminal, text):
             try:
@@ -142,7 +143,12 @@ async def _join(agent: AsyncSMCPAgentClient, given: AgentOptions, terminal: Term
                 if loop.time() >= say_at:
                     say_at = inf
                     terminal.show(f"{error.about}: waiting until it has left (Ctrl-C stops)")
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(pause_before_next_attempt(loop.time() - began, give_up - loop.time()))
+
+
+def pause_before_next_attempt(waited: float, left: float) -> float:
+    """It grows with the time that was waited: the Server records each attempt that it refuses."""
+    return max(0.0, min(max(_SHORTEST_PAUSE, waited / 4), _LONGEST_PAUSE, left))
 
 
 async def _do(work: Work, context: OfficeContext) -> None:

@@ -70,6 +70,7 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
         e2e=options.e2e.value,
         origin=Endpoint(url=place).origin,
         on_seen=app.observation.report,
+        on_refused=app.hub.refuse_handshake,
     )
     url = f"http://{address_of(own)}"
     app.mount(OfficesAsMCPServers(app.authenticate, url, options.authorization_servers, seats), *PREFIXES)

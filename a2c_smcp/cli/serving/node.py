@@ -119,16 +119,16 @@ async def serve_as_worker(
     listener = _listener(address.host, worker.port, is_shared=True)
     node_listener = _listener(worker.node_host, worker.node_port, remedy=_FREE_PORTS)
     identity = NodeIdentity(redis=worker.redis, node=worker.node, url=f"http://{address_of(node_listener)}")
-    audit = _own_file(settings.audit, worker.node)
+    audit = _own_file(settings.audit, worker.number)
     app = _app(replace(settings, workers=worker.workers, audit=audit), identity)
     if operators.has_console:
         mount_console(app, operators)
     await _serve(app, address, listener, identity, parent.send_ready, node_listener)
 
 
-def _own_file(audit: Path | None, node: str) -> Path | None:
+def _own_file(audit: Path | None, number: int) -> Path | None:
     """The audit file of one worker: `audit-2.jsonl` for the second, if that of all is `audit.jsonl`."""
-    return audit and audit.with_name(f"{audit.stem}-{node.rpartition('-')[2]}{audit.suffix}")
+    return audit and audit.with_name(f"{audit.stem}-{number}{audit.suffix}")
 
 
 def announce(settings: Settings, address: ListenAddress, place: str, node: str = "") -> None:
@@ -243,10 +243,12 @@ _READY = b"ready"
 class WorkerSettings:
     """What a parent gives a worker: its name, who the others are, the shared store and port, and where nodes reach it.
 
+    `number` is the worker's place among the others, from 1 on: all processes of a worker have the same one.
     `parent_socket` is the descriptor of its end of the socket pair.
     """
 
     node: str
+    number: int
     workers: Workers
     redis: str
     port: int

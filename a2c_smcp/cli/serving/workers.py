@@ -222,6 +222,7 @@ def _worker_settings(identity: NodeIdentity, count: int, port: int) -> list[Work
     return [
         WorkerSettings(
             node=f"{identity.node}-{number + 1}",
+            number=number + 1,
             workers=Workers(identity.node, count),
             redis=identity.redis,
             port=port,

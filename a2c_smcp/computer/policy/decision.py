@@ -27,6 +27,7 @@ __all__ = [
     "applies",
     "candidates",
     "decide",
+    "denied_always",
     "may_ask",
     "outlook_of",
 ]
@@ -188,6 +189,18 @@ def may_ask(policy: AccessPolicy, server: str, *names: str) -> bool:
     return policy.default == "ask" or any(
         names_match(rule.servers, server) and names_match(rule.tools, *names) for rule in asking
     )
+
+
+def denied_always(policy: AccessPolicy, subject: Subject, among: Sequence[int]) -> Verdict:
+    """The verdict on a tool that is denied whatever its arguments are, by the first rule that asks for none of them."""
+    if denied := _read_only(policy, subject):
+        return denied
+    now = time.time()
+    for index in among:
+        rule = policy.rules[index]
+        if rule.argument_schema is None and not rule.is_over(now):
+            return Verdict(rule.then, policy.rule_label(index), _because(rule), rule.why)
+    return _otherwise(policy, subject, ())
 
 
 def _in_force(policy: AccessPolicy, among: Sequence[int]) -> Iterator[PolicyRule]:

@@ -21,7 +21,16 @@ import orjson
 from a2c_smcp.computer.approval import OWNER, Caller
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.policy.budgets import Budgets, BudgetState, BudgetUse
-from a2c_smcp.computer.policy.decision import Outlook, Subject, Verdict, candidates, decide, may_ask, outlook_of
+from a2c_smcp.computer.policy.decision import (
+    Outlook,
+    Subject,
+    Verdict,
+    candidates,
+    decide,
+    denied_always,
+    may_ask,
+    outlook_of,
+)
 from a2c_smcp.computer.policy.rules import AccessPolicy, parse_policy, read_policy
 from a2c_smcp.computer.tools.names import ServerTool
 from a2c_smcp.computer.tools.table import ToolRoute
@@ -40,7 +49,6 @@ RulesGiven: TypeAlias = AccessPolicy | Mapping[str, Any] | Path
 _Send: TypeAlias = Callable[[str, ToolRequest], Awaitable[dict[str, Any]]]
 _LONGEST_TIMER = 86400.0
 _SUBJECTS = 4096  # tools and their callers whose rules are kept
-_HIDDEN = Verdict("deny", "", "it is denied whatever its arguments are")
 
 
 def policy_of_rules(given: RulesGiven) -> AccessPolicy:
@@ -87,9 +95,11 @@ class PolicyGate:
         """Raise `ToolForbidden` for a tool that this agent is not shown."""
         if call.caller is OWNER:
             return
-        if self._outlook(self._subject(call.caller, call.name, route)).is_hidden:
-            self.on_decided(call, route, _HIDDEN)
-            logger.info("%s is denied %r of %s by the policy", call.caller.who, route.tool, route.server)
+        subject = self._subject(call.caller, call.name, route)
+        if self._outlook(subject).is_hidden:
+            verdict = denied_always(self.policy, subject, self._candidates(subject))
+            self.on_decided(call, route, verdict)
+            logger.info("%s is denied %r of %s by %s", call.caller.who, route.tool, route.server, verdict.rule)
             raise ToolForbidden(repr(call.name), toolId=call.name)
 
     @asynccontextmanager

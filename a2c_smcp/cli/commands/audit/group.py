@@ -170,7 +170,12 @@ def _read(file: Path, read: Any) -> Iterable[dict[str, Any]]:
 
 
 def _unreadable(file: Path, error: OSError) -> Failed:
-    return Failed(f"{file} cannot be read: {error.strerror}", "Give the file that --audit was given.")
+    of_worker = file.with_name(f"{file.stem}-1{file.suffix}")
+    if of_worker.exists():
+        remedy = f"The first worker of a Server (--workers) has written {of_worker}, and each other one a file like it."
+    else:
+        remedy = "Give the file that --audit was given."
+    return Failed(f"{file} cannot be read: {error.strerror}", remedy)
 
 
 def _put(found: Iterable[dict[str, Any]], *, as_json: bool) -> None:
