@@ -455,13 +455,14 @@ async def test_transfers_go_on_where_they_were_after_lost_connections_of_either_
         at_work(kind, url=agent_url, office=office) as agent,
     ):
         handle = (await computer.blobs.spool(Caller(office, "planner"), content, "x/y")).handle
+        loop = asyncio.get_running_loop()
 
         def cutting(*relays: Relay) -> Callable[..., None]:
             waiting = [(size, relay) for size, relay in zip((2_000_000, 6_000_000), relays, strict=True)]
 
             def cut(done: float, total: float, message: object) -> None:
                 while waiting and done >= waiting[0][0]:
-                    waiting.pop(0)[1].cut()
+                    loop.call_soon_threadsafe(waiting.pop(0)[1].cut)  # an agent calls this in a thread
 
             return cut
 

@@ -17,6 +17,7 @@ DONE = {"content": [{"type": "text", "text": "3"}], "isError": False}
 SECRETS = {role: f"a-secret-of-the-{role}" for role in ("agent", "computer")}
 
 
+@pytest.mark.covers("nodes-killed")
 @pytest.mark.parametrize("size", [10, 20_000], ids=["small", "large"])
 @pytest.mark.parametrize("back_on", ["n2", "n3"])
 async def test_an_answer_that_found_the_node_of_its_agent_killed_is_recorded_where_the_agent_asks_again(
