@@ -195,7 +195,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "node-secret": "Only nodes speak for others, by a secret that they share; nothing is passed on twice.",
         "nodes-one-of-each": "One agent to an office and one computer to a name, from however many nodes they come.",
         "nodes-calls": "A call between nodes ends as it does on one, and asks nothing of the directory.",
-        "nodes-killed": "A dead node's callers are told at once, its members freed once; who resumes loses no call, nor its line.",
+        "nodes-killed": "A dead node's callers are told at once, its members freed once; no call and no line is lost.",
         "nodes-stopped": "A node that stood still past its lease delivers nothing stale and speaks for nobody.",
         "nodes-store-lost": "Without the store a node goes on alone until its lease lapses; it heals by itself.",
         "nodes-drained": "A node that is asked to go loses no call: its clients resume elsewhere, or on its successor.",

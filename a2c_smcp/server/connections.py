@@ -144,9 +144,9 @@ class Connection:
         number: int | None,
         event: EventSpec | None,
         outcome: Outcome,
+        call: Call | None = None,
         *,
         is_known: bool = False,
-        call: Call | None = None,
     ) -> None:
         """Acks an event of this connection. Without a number its sender wants no ack."""
         if isinstance(outcome, Refused):

@@ -22,7 +22,7 @@ from a2c_smcp.protocol.codec import loads, loads_exactly
 from a2c_smcp.protocol.events import EventSpec, lookup
 from a2c_smcp.protocol.routing import RoutingFields
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer
-from a2c_smcp.server.routing_fields import NAMES, RequestFields, is_array, read_fields, result_in
+from a2c_smcp.server.routing_fields import NAMES, RecordedRequest, is_array, read_fields, result_in
 
 __all__ = [
     "HEAD_ROOM",
@@ -48,13 +48,13 @@ _MOST_BESIDE_ATTACHMENTS = 256 * 1024
 class Envelope(msgspec.Struct, eq=False):
     """A payload: the JSON object it came as, and its binary parts. Routing fields are decoded when they are used.
 
-    `request` has those of a request that took a cached route.
+    `recorded` has those of a request that took a cached route, if they may be recorded.
     """
 
     body: Json
     attachments: Sequence[bytes] = ()
     read: dict[str, object] | None = None
-    request: RequestFields | None = None
+    recorded: RecordedRequest | None = None
 
     @property
     def fields(self) -> RoutingFields:

@@ -44,7 +44,7 @@ from a2c_smcp.server.observation import ClientConnected, ClientGone, EventRefuse
 from a2c_smcp.server.offices.notices import Notices
 from a2c_smcp.server.offices.seating import Seating
 from a2c_smcp.server.outcomes import Closing, Outcome, Refused
-from a2c_smcp.server.routing_fields import NAMES, read_request
+from a2c_smcp.server.routing_fields import NAMES, read_request, read_to_record
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.telemetry.metrics import Metrics
 
@@ -331,7 +331,7 @@ class Hub:
 
     def _relay_known(self, connection: Connection, name: str, body: bytes, number: int | None) -> bool:
         """Passes on a request whose route is cached. Returns `False` if there is none, or the request is unusual."""
-        request = read_request(body)
+        request = read_to_record(body) if self.observation.follows_requests else read_request(body)
         if request is None:
             return False
         route = connection.routes.find(name, request, self.directory.cached_office)

@@ -8,7 +8,7 @@ it, and arrays and objects among them are not read.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,15 +20,18 @@ from a2c_smcp.protocol.codec import loads
 
 __all__ = [
     "NAMES",
-    "NO_JSON",
+    "NO_PARAMS",
+    "RecordedRequest",
     "RequestFields",
     "ResultFields",
     "ToolFields",
+    "UnrecordedRequest",
     "is_array",
     "raw_params",
     "read_fields",
     "read_request",
     "read_result",
+    "read_to_record",
     "read_tool",
     "result_in",
 ]
@@ -70,15 +73,12 @@ class _Meta(msgspec.Struct, gc=False):
         return found if found and len(found) <= _MOST_TRACE and found.isascii() and found.isprintable() else None
 
 
-NO_JSON = msgspec.Raw(b"")
-"""Stands for `params` that are not there: msgspec reads no union with `Raw`."""
+NO_PARAMS = cast(msgspec.Raw, UNSET)
+"""The default of `params`: msgspec reads no union with `Raw`."""
 
 
 class RequestFields(msgspec.Struct, eq=False, gc=False):
-    """The fields of an ordinary request to a computer: read into slots, with their types checked.
-
-    `params` is JSON, as it came, which may be no object. The rest of it is what may be recorded of a request.
-    """
+    """The fields of an ordinary request to a computer, but its params: read into slots, with their types checked."""
 
     agent: str | UnsetType = UNSET
     robot_id: str | UnsetType = UNSET
@@ -87,22 +87,28 @@ class RequestFields(msgspec.Struct, eq=False, gc=False):
     tool_name: str | UnsetType = UNSET
     req_id: str | UnsetType = UNSET
     timeout: int | UnsetType = UNSET
-    params: msgspec.Raw = NO_JSON
     sent_before: object = UNSET
     extend: bool | UnsetType = UNSET
     desktop_size: object = UNSET
     window: object = UNSET
     kid: object = UNSET
+
+
+class UnrecordedRequest(RequestFields, gc=False):
+    """A request of which nobody wants to record more."""
+
+    params: _Object | UnsetType = UNSET
+
+
+class RecordedRequest(RequestFields, gc=False):
+    """A request that may be recorded: with its params as they came, an object, and its trace."""
+
+    params: msgspec.Raw = NO_PARAMS
     meta: _Meta | None = msgspec.field(name="_meta", default=None)
 
     @property
     def tool(self) -> str | None:
         return None if self.tool_name is UNSET else self.tool_name
-
-    @property
-    def has_params(self) -> bool:
-        """Whether there are params, and they are an object."""
-        return bytes(self.params).startswith(b"{")
 
 
 NAMES = frozenset(_Fields.__annotations__)
@@ -117,7 +123,7 @@ class ToolFields(msgspec.Struct, eq=False, gc=False):
     """What may be recorded of a request that is large or unusual."""
 
     tool: str | None = msgspec.field(name="tool_name", default=None)
-    params: msgspec.Raw = NO_JSON
+    params: msgspec.Raw = NO_PARAMS
     meta: _Meta | None = msgspec.field(name="_meta", default=None)
 
 
@@ -155,7 +161,8 @@ class _Elements(msgspec.Struct, array_like=True):
 
 _RawFields: Any = TypedDict("_RawFields", dict.fromkeys(NAMES, msgspec.Raw), total=False)  # type: ignore[misc]
 _fields = msgspec.json.Decoder(_Fields)
-_request = msgspec.json.Decoder(RequestFields)
+_unrecorded = msgspec.json.Decoder(UnrecordedRequest)
+_recorded = msgspec.json.Decoder(RecordedRequest)
 _raw_fields = msgspec.json.Decoder(_RawFields)
 _params = msgspec.json.Decoder(_Params)
 _tool = msgspec.json.Decoder(ToolFields)
@@ -188,14 +195,26 @@ def read_fields(body: Json) -> dict[str, object] | None:
     return fields  # type: ignore[no-any-return]
 
 
-def read_request(body: Json) -> RequestFields | None:
+def read_request(body: Json) -> UnrecordedRequest | None:
     """The fields of a request. `None` if it is large, unusual or wrong: then use `read_fields`."""
     if len(body) >= LARGE:
         return None
     try:
-        return _request.decode(body)
+        return _unrecorded.decode(body)
     except _NOT_READ:
         return None
+
+
+def read_to_record(body: Json) -> RecordedRequest | None:
+    """The same with what may be recorded of the request."""
+    if len(body) >= LARGE:
+        return None
+    try:
+        request = _recorded.decode(body)
+    except _NOT_READ:
+        return None
+    params = request.params
+    return request if params is NO_PARAMS or bytes(params)[0] == _OBJECT else None
 
 
 def raw_params(body: Json) -> Json:
@@ -219,7 +238,7 @@ def read_tool(body: Json) -> ToolFields:
         return _tool.decode(body)
     except _NOT_READ:
         params = raw_params(body)
-        known = msgspec.Raw(params) if params else NO_JSON
+        known = msgspec.Raw(params) if params else NO_PARAMS
         return ToolFields(_tool_of_unusual(body), known, _meta_of_unusual(body))
 
 

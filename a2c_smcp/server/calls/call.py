@@ -37,9 +37,9 @@ class Asker(Protocol):
         number: int | None,
         event: EventSpec,
         outcome: Outcome,
+        call: Call | None = None,
         *,
         is_known: bool = False,
-        call: Call | None = None,
     ) -> None:
         """Sends the outcome of the request that this asker knows by a number. `None` wants no answer.
 

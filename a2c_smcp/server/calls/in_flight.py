@@ -191,7 +191,7 @@ class Calls:
             call.caller_sid = caller.sid
             if self._observation.follows_requests and not was_awaited:
                 self._report_end(call, call.outcome)
-            asker.reply(number, call.event, call.outcome, is_known=was_awaited or call.is_reported, call=call)
+            asker.reply(number, call.event, call.outcome, call, is_known=was_awaited or call.is_reported)
             return
         is_stale = self._is_elsewhere(caller.sid) and self._connections.get(call.caller_sid) is not None
         if call.caller_sid != caller.sid and not is_stale:  # a node may not know yet that the agent is back here
@@ -263,7 +263,7 @@ class Calls:
         if call.key is not None:
             self._keep(call.key, call)
         if asker is not None:
-            asker.reply(call.number, call.event, outcome, call=call)
+            asker.reply(call.number, call.event, outcome, call)
         if waiters:
             self._answer_waiters(waiters, call, outcome)
         if self.is_closing and not self._count:
@@ -280,7 +280,7 @@ class Calls:
         for waiter in waiters:
             self._deadlines.discard(waiter, waiter.bucket)
             self.by_connection.stop_waiting(waiter.caller_sid)
-            waiter.asker.reply(waiter.number, call.event, outcome, call=call)
+            waiter.asker.reply(waiter.number, call.event, outcome, call)
 
     def _expire(self, item: Call | Waiter) -> None:
         if isinstance(item, Waiter):

@@ -37,7 +37,7 @@ from a2c_smcp.server.directory.nodes import node_of
 from a2c_smcp.server.envelope import HEAD_ROOM, Envelope
 from a2c_smcp.server.observation import Observation
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Moved, Outcome, Refused
-from a2c_smcp.server.routing_fields import RequestFields
+from a2c_smcp.server.routing_fields import RecordedRequest, UnrecordedRequest
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 from a2c_smcp.telemetry.metrics import Metrics
@@ -89,7 +89,14 @@ class Relay:
             timeout = self._limits.max_timeout  # the computer keeps the deadline: the longest silence (WIRE §9)
         self._begin(route, envelope, req_id, timeout, fields.get(SENT_BEFORE) is True, asker, number)
 
-    def begin_known(self, route: Route, request: RequestFields, body: Json, asker: Asker, number: int | None) -> bool:
+    def begin_known(
+        self,
+        route: Route,
+        request: UnrecordedRequest | RecordedRequest,
+        body: Json,
+        asker: Asker,
+        number: int | None,
+    ) -> bool:
         """Passes on a request whose route is known. Returns `False` if its fields have to be checked first."""
         timeout = None if request.timeout is UNSET else request.timeout
         if not route.is_sound(request) or (timeout is not None and not 1 <= timeout <= self._limits.max_timeout):
@@ -97,7 +104,8 @@ class Relay:
         if request.extend is True and timeout is not None:
             timeout = self._limits.max_timeout
         req_id = "" if request.req_id is UNSET else request.req_id
-        self._begin(route, Envelope(body, request=request), req_id, timeout, request.sent_before is True, asker, number)
+        envelope = Envelope(body, recorded=request) if type(request) is RecordedRequest else Envelope(body)
+        self._begin(route, envelope, req_id, timeout, request.sent_before is True, asker, number)
         return True
 
     def _begin(

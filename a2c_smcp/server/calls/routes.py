@@ -11,7 +11,7 @@ from msgspec import UNSET
 from a2c_smcp.protocol.codec import Check, checks_beside
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member, Office
-from a2c_smcp.server.routing_fields import NAMES, RequestFields
+from a2c_smcp.server.routing_fields import NAMES, RecordedRequest, RequestFields, UnrecordedRequest
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
 __all__ = ["Route", "RouteCache", "make_route"]
@@ -43,7 +43,7 @@ class Route(msgspec.Struct, eq=False):
     is_tool_call: bool = False
     notes: dict[str, Any] = {}
 
-    def is_sound(self, request: RequestFields) -> bool:
+    def is_sound(self, request: UnrecordedRequest | RecordedRequest) -> bool:
         """Whether the other fields are sound. If not, the whole payload has to be checked."""
         for field, rule, is_required in self.checks:
             value = getattr(request, field)
@@ -51,7 +51,7 @@ class Route(msgspec.Struct, eq=False):
                 return False
         if self.is_call and request.timeout is UNSET:
             return False
-        return not self.is_tool_call or request.has_params
+        return not self.is_tool_call or request.params is not UNSET
 
 
 def make_route(event: EventSpec, offices: Sequence[Office], caller: Member, target: Member) -> Route:

@@ -152,9 +152,9 @@ class NodeAsker:
         number: int | None,
         event: EventSpec,
         outcome: Outcome,
+        call: Call | None = None,
         *,
         is_known: bool = False,
-        call: Call | None = None,
     ) -> None:
         assert number is not None
         if isinstance(outcome, Refused) and isinstance(outcome.error, Closing):

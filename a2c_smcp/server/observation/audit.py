@@ -26,7 +26,7 @@ from a2c_smcp.server.connections import Connections
 from a2c_smcp.server.observation.happened import CallEnded, answered_size, call_ended, recorded_fields
 from a2c_smcp.server.observation.reporting import Recorded, describe
 from a2c_smcp.server.outcomes import Answer
-from a2c_smcp.server.routing_fields import NO_JSON
+from a2c_smcp.server.routing_fields import NO_PARAMS
 from a2c_smcp.smcp import GET_CONFIG_EVENT
 
 __all__ = ["ServerAudit", "in_one_line"]
@@ -89,10 +89,9 @@ class ServerAudit:
 
     def _entry(self, call: Call, number: int, now: str, ended: float) -> _CallEntry:
         envelope, outcome = call.envelope, call.outcome
-        fields = (envelope and envelope.request) or recorded_fields(call)
-        params: msgspec.Raw = NO_JSON if call.event.is_sealed else fields.params
-        arguments: msgspec.Raw | str | None = None
-        if params is not NO_JSON:
+        fields = (envelope and envelope.recorded) or recorded_fields(call)
+        params, arguments = fields.params, None
+        if params is not NO_PARAMS and not call.event.is_sealed:
             arguments = in_one_line(bytes(params)) if self._with_arguments else self.file.hash(params)
         assert call.result
         is_usual = call.caller_sid == call.caller.sid and call.target_sid == call.target.sid

@@ -16,7 +16,7 @@ from a2c_smcp.protocol.results import ANSWERED, OK, TOOL_ERROR, CallResult, call
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
-from a2c_smcp.server.routing_fields import RequestFields, ToolFields, read_result, read_tool
+from a2c_smcp.server.routing_fields import RecordedRequest, ToolFields, read_result, read_tool
 
 __all__ = [
     "CallBegun",
@@ -109,7 +109,7 @@ class CallEnded(msgspec.Struct, eq=False, gc=False):
     connection: Connection | None
     computer: Connection | None
     seconds: float
-    request: RequestFields | ToolFields | None = None
+    request: RecordedRequest | ToolFields | None = None
 
     @property
     def result(self) -> CallResult:
@@ -118,8 +118,8 @@ class CallEnded(msgspec.Struct, eq=False, gc=False):
         return self.call.result
 
     @property
-    def fields(self) -> RequestFields | ToolFields:
-        """What may be recorded of the request: `tool`, `params` as raw JSON, `meta.trace` (its `traceparent`)."""
+    def fields(self) -> RecordedRequest | ToolFields:
+        """What may be recorded of the request: `tool`, `params` as JSON, `meta.trace` (its `traceparent`)."""
         if self.request is None:
             self.request = recorded_fields(self.call)
         return self.request
@@ -243,7 +243,7 @@ def call_ended(call: Call, connections: Connections) -> CallEnded:
     return CallEnded(call, connections.get(call.caller_sid), connections.get(call.target_sid), seconds)
 
 
-def recorded_fields(call: Call) -> RequestFields | ToolFields:
+def recorded_fields(call: Call) -> RecordedRequest | ToolFields:
     """What may be recorded of a request: as it was read when it came, if it was an ordinary one.
 
     A large one that is forgotten has its tool only.
@@ -251,7 +251,7 @@ def recorded_fields(call: Call) -> RequestFields | ToolFields:
     envelope = call.envelope
     if envelope is None:
         return ToolFields(call.identity.tool)
-    return envelope.request or read_tool(envelope.body)
+    return envelope.recorded or read_tool(envelope.body)
 
 
 def answered_size(outcome: Outcome | None) -> int:
