@@ -106,6 +106,10 @@ _ABOUT = {
         "taken as four characters, which is too few for Chinese. Only words are compared: what is said in other words, "
         "or in another language, is often not found."
     ),
+    "sandboxed_start": (
+        "An MCP server of one file, written in Python, from its start until it has answered its first request: without "
+        "a sandbox, and in the strict one."
+    ),
 }
 
 

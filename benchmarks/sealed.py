@@ -30,7 +30,7 @@ from benchmarks.end_to_end import (
 from benchmarks.processes import OURS as PYTHON
 from benchmarks.processes import PROGRAM, hub, running
 from benchmarks.report import save
-from benchmarks.table import Row, options, per, report
+from benchmarks.table import Row, options, per, ratio, report
 
 __all__: list[str] = []
 
@@ -90,7 +90,7 @@ def goals(found: Mapping[str, Found]) -> dict[str, float | None]:
         "sealed.sealed": added[SEALED],
         "sealed.signed": added[SIGNED],
         "sealed.both": added[BOTH],
-        "sealed.server": after / before if before and after else None,
+        "sealed.server": ratio(after, before) if before and after else None,
     }
 
 
