@@ -89,7 +89,7 @@ def _goals(axes: Axes, goals: list[Document]) -> None:
     axes.set_xlim(0.7 / FARTHEST, FARTHEST * 1.4)
     axes.set_xticks([1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8], ["⅛", "¼", "½", "goal", "2 ×", "4 ×", "≥ 8 ×"])
     axes.minorticks_off()
-    _dress(axes, "Measured values: to the right, better than the goal")
+    _dress(axes, "Measured: right of the goal is better")
 
 
 def _attainment(goal: Document) -> float:
