@@ -139,15 +139,7 @@ class Connection:
             left = principal.expires - time.time()
             self.expiry = asyncio.get_running_loop().call_later(left, at_expiry, self)
 
-    def reply(
-        self,
-        number: int | None,
-        event: EventSpec | None,
-        outcome: Outcome,
-        call: Call | None = None,
-        *,
-        is_known: bool = False,
-    ) -> None:
+    def reply(self, number: int | None, event: EventSpec | None, outcome: Outcome, call: Call | None = None) -> None:
         """Acks an event of this connection. Without a number its sender wants no ack."""
         if isinstance(outcome, Refused):
             self._table.count_refusal(outcome)

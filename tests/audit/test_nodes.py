@@ -7,18 +7,27 @@ import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from time import monotonic
 from uuid import uuid4
 
 import pytest
 
 from a2c_smcp.audit.reading import EntryFilter, entries, verify
+from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.protocol.offices import Member, join
 from a2c_smcp.server import DefaultAuthenticationProvider
+from a2c_smcp.server.calls.call import Call
+from a2c_smcp.server.cluster.node_calls import NodeCalls, NodeRequest
+from a2c_smcp.server.directory.interface import DirectoryListener
+from a2c_smcp.server.directory.redis import RedisDirectory
+from a2c_smcp.server.outcomes import Answer
 from tests.audit.test_server import answer_all
-from tests.cluster import serving_node
+from tests.cluster import STEADY, serving_node
 from tests.peer import Peer
 from tests.server.test_bound_keys import DEVICE, keys_file, session_at
 from tests.server.test_calls import Gate
 from tests.valkey import Valkey, running_valkey
+from tests.waiting import until
 
 TOOL = "client:tool_call"
 DONE = {"content": [{"type": "text", "text": "3"}], "isError": False}
@@ -94,3 +103,60 @@ async def test_a_call_names_the_device_of_a_computer_on_another_node(valkey: Val
         answering.cancel()
     found = entries(path, EntryFilter({"event": "call"}))
     assert [(entry["outcome"], entry["computer_device"]) for entry in found] == [("ok", DEVICE.fingerprint)] * 2
+
+
+class OwnerOfCalls(DirectoryListener):
+    """A node whose computer is asked, and answers when the test wants it to."""
+
+    def __init__(self, directory: RedisDirectory) -> None:
+        self.requests: asyncio.Queue[NodeRequest] = asyncio.Queue()
+        self._node_calls = NodeCalls(
+            directory, lambda *answered: None, lambda *told: None, lambda sid: None, OwnedTasks()
+        )
+        directory.listener = self
+
+    def message_received(self, message: bytes) -> None:
+        for request in self._node_calls.receive(message):
+            self.requests.put_nowait(request)
+
+
+def call_of(request: NodeRequest, computer: Member) -> Call:
+    """The call as its owner has it that knows no other place of the agent."""
+    sids = request.caller.sid, computer.sid
+    return Call(
+        request.event, request.caller, computer, request.envelope, request.req_id, 0, None, 30, monotonic() + 30, *sids
+    )
+
+
+async def test_an_answer_for_an_agent_that_has_just_gone_to_another_node_is_recorded_once(
+    valkey: Valkey, tmp_path: Path
+) -> None:
+    """Its owner has heard of the change later than the node that it answers."""
+    files, prefix = [tmp_path / "n1.jsonl", tmp_path / "n3.jsonl"], f"test-{uuid4().hex[:12]}:"
+    async with AsyncExitStack() as stack:
+        one, three = [
+            await stack.enter_async_context(serving_node(valkey.url, prefix, file.stem, audit=file)) for file in files
+        ]
+        directory = RedisDirectory(valkey.url, node="n2", prefix=prefix, pace=STEADY)
+        owner = OwnerOfCalls(directory)
+        await directory.start()
+        stack.push_async_callback(directory.close)
+        computer = Member("n2.a-session", "computer", "laptop", "desk", "a-digest", "anybody")
+        assert await directory.commit(join(computer, [await directory.office("desk")]))
+        agent = await member(stack, one.url, "agent", "planner")
+        lost = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30))
+        request = await owner.requests.get()
+        await agent.drop()
+        lost.cancel()
+        agent = await member(stack, three.url, "agent", "planner")
+        here = one.app.hub.directory
+        await until(lambda: (office := here.cached_office("desk")) and office.agent and office.agent.sid[:3] == "n3.")
+        call, answer = call_of(request, computer), Answer(json.dumps([DONE]).encode())
+        request.asker.reply(request.number, request.event, answer, call)
+        again = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30, sent_before=True))
+        request = await owner.requests.get()
+        call.caller_sid = request.caller.sid
+        request.asker.reply(request.number, request.event, answer, call)
+        assert await again == DONE
+    found = {file.stem: [each["req_id"] for each in entries(file, EntryFilter({"event": "call"}))] for file in files}
+    assert found == {"n1": ["r1"], "n3": []}

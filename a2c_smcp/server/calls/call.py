@@ -32,19 +32,10 @@ LARGE_CALL = 8 * 1024
 class Asker(Protocol):
     """Who is answered: a connection, or another node."""
 
-    def reply(
-        self,
-        number: int | None,
-        event: EventSpec,
-        outcome: Outcome,
-        call: Call | None = None,
-        *,
-        is_known: bool = False,
-    ) -> None:
+    def reply(self, number: int | None, event: EventSpec, outcome: Outcome, call: Call | None = None) -> None:
         """Sends the outcome of the request that this asker knows by a number. `None` wants no answer.
 
-        `is_known`: the end of this call was reported before. If the asker is a node that has gone, the `call` is no
-        longer awaited.
+        With a `call`, another node is told whether it has to report its end.
         """
 
 
@@ -107,10 +98,14 @@ class Call(msgspec.Struct, eq=False):
 
     `caller` and `target` are seats, `caller_sid` and `target_sid` the connections, which change when a client resumes.
     `asker` and `number` say who gets the answer; the other `waiters` sent the same tool call again and joined this one.
-    `is_awaited` is false after the agent has reconnected and before it sends the call again, and after the node that
-    asked has gone. `cancel` is what the agent sent to cancel it. The end of a call that `is_reported` was reported, by
-    this node or another. `until` is the deadline, by `time.monotonic`, which is also the event loop's clock. `bucket`
-    is what `Deadlines.add` returned.
+    `is_awaited` is false after the agent has reconnected and before it sends the call again. `cancel` is what the agent
+    sent to cancel it. `until` is the deadline, by `time.monotonic`, which is also the event loop's clock. `bucket` is
+    what `Deadlines.add` returned.
+
+    The end of a call is reported once, by one node: the one where the agent is, as far as the owner of the call knows
+    when it answers. `reporter` is that node, if it was told so; `reports_here`: that is this node, wherever the agent
+    has gone since. A call that `is_reported` needs no report by this node: it, or another one, has made it.
+
     `sent` counts how often it was written to its computer: an error of a call that was never written says `not_run`
     (WIRE §5), any other `unknown`, unless the node that refused it knows better. `notes` are those of its route.
     """
@@ -135,6 +130,8 @@ class Call(msgspec.Struct, eq=False):
     sent: int = 0
     is_awaited: bool = True
     is_reported: bool = False
+    reports_here: bool = False
+    reporter: str | None = None
     cancel: Json | None = None
     callee: Callee | None = None
     ack: int = 0

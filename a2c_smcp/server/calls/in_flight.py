@@ -186,12 +186,12 @@ class Calls:
         """The same call again: it gets the outcome of the first."""
         if not call.event.is_sealed and not call.identity.is_same(CallIdentity(envelope)):
             raise BadRequest("req_id: was used for another call", field="req_id")
-        was_awaited, call.is_awaited = call.is_awaited, True
+        call.is_awaited = True
         if call.outcome is not None:
             call.caller_sid = caller.sid
-            if self._observation.follows_requests and not was_awaited:
+            if self._observation.follows_requests and call.reporter is None:
                 self._report_end(call, call.outcome)
-            asker.reply(number, call.event, call.outcome, call, is_known=was_awaited or call.is_reported)
+            asker.reply(number, call.event, call.outcome, call)
             return
         is_stale = self._is_elsewhere(caller.sid) and self._connections.get(call.caller_sid) is not None
         if call.caller_sid != caller.sid and not is_stale:  # a node may not know yet that the agent is back here
@@ -270,9 +270,9 @@ class Calls:
             self._over.set()
 
     def _report_end(self, call: Call, outcome: Outcome) -> None:
-        """Before the answer leaves, if the agent is a client of this node."""
+        """Before the answer leaves, if the agent is a client of this node, or was told to be one."""
         is_here = self._connections.get(call.caller_sid) is not None or not self._is_elsewhere(call.caller_sid)
-        if is_here and not call.is_reported:
+        if (is_here or call.reports_here) and not call.is_reported:
             call.is_reported, call.result = True, result_of(call.event, outcome)
             self._observation.report_ended(call, self._connections)
 

@@ -76,7 +76,8 @@ class _Request(msgspec.Struct, array_like=True, tag="?"):
 class _Answered(msgspec.Struct, array_like=True, tag="="):
     """An answer: its arguments as JSON, and behind it attachments of these sizes.
 
-    `is_known`: another node has answered the agent with it before. `device` is the one that the computer has proved.
+    `is_known`: the end of the call was reported, or will be, and `reporter` is the node that does it. Else the node
+    that gets this does. `device` is the one that the computer has proved.
     """
 
     id: int
@@ -84,6 +85,7 @@ class _Answered(msgspec.Struct, array_like=True, tag="="):
     attachments: tuple[int, ...] = ()
     is_known: bool = False
     device: str | None = None
+    reporter: str | None = None
 
 
 class _RefusedCall(msgspec.Struct, array_like=True, tag="!"):
@@ -138,39 +140,46 @@ class NodeRequest(NamedTuple):
 
 
 class NodeAsker:
-    """A node that has sent a call, and is told the outcome. `device_of` gives the device of a session of this node."""
+    """A node that has sent a call, and is told the outcome by this one, which is called `here`.
 
-    __slots__ = ("_device_of", "_node", "_outbox")
+    `device_of` gives the device of a session of this node.
+    """
 
-    def __init__(self, outbox: Outbox, node: str, device_of: DeviceOf) -> None:
+    __slots__ = ("_device_of", "_here", "_node", "_outbox")
+
+    def __init__(self, outbox: Outbox, node: str, here: str, device_of: DeviceOf) -> None:
         self._outbox = outbox
         self._node = node
+        self._here = here
         self._device_of = device_of
 
-    def reply(
-        self,
-        number: int | None,
-        event: EventSpec,
-        outcome: Outcome,
-        call: Call | None = None,
-        *,
-        is_known: bool = False,
-    ) -> None:
+    def reply(self, number: int | None, event: EventSpec, outcome: Outcome, call: Call | None = None) -> None:
         assert number is not None
         if isinstance(outcome, Refused) and isinstance(outcome.error, Closing):
             outcome = Moved.LOST  # the computer may be back on another node
         match outcome:
             case Answer() | BinaryAnswer():
-                device = self._device_of(call.target_sid) if call else None
+                assert call
+                reporter, device = self._reporter(call), self._device_of(call.target_sid)
                 attachments = outcome.attachments if isinstance(outcome, BinaryAnswer) else ()
                 sizes = tuple(map(len, attachments))
-                head = _Answered(number, bool(attachments), sizes, is_known, device)
-                self._outbox.send(self._node, _encode(head), _body(outcome.body, attachments), call)
+                head = _Answered(number, bool(attachments), sizes, reporter is not None, device, reporter)
+                told = None if reporter else call
+                self._outbox.send(self._node, _encode(head), _body(outcome.body, attachments), told)
             case Refused(error=error):
                 became = {"outcome": error.outcome} if event.is_call else {}
                 self._outbox.send(self._node, _encode(_RefusedCall(number)), dumps(error.to_wire(**became)).encode())
             case Moved():
                 self._outbox.send(self._node, _encode(_Gone(number, outcome is Moved.LOST)), b"")
+
+    def _reporter(self, call: Call) -> str | None:
+        """The node that reports the end of the call; `None` if it is the one that is told this."""
+        if call.is_reported:
+            return self._here
+        if call.reporter is None and node_of(call.caller_sid) == self._node:
+            call.reporter = self._node
+            return None
+        return call.reporter or node_of(call.caller_sid)
 
 
 class _Waiting(NamedTuple):
@@ -269,8 +278,7 @@ class NodeCalls:
             case _Request():
                 return self._request(head, body)
             case _Answered():
-                answer = _answer(body, head.attachments)
-                self._settle(head.id, answer, is_known=head.is_known, device=head.device)
+                self._settle(head.id, _answer(body, head.attachments), head)
             case _RefusedCall():
                 self._settle(head.id, Refused(SMCPError.from_wire(loads(str(body, "utf-8"))) or SMCPError()))
             case _Gone():
@@ -290,7 +298,7 @@ class NodeCalls:
         envelope = Envelope(json, attachments)
         asker = self._askers.get(head.node)
         if asker is None:
-            asker = self._askers[head.node] = NodeAsker(self._outbox, head.node, self._device_of)
+            asker = self._askers[head.node] = NodeAsker(self._outbox, head.node, self._node, self._device_of)
         return NodeRequest(
             lookup(head.event),
             caller,
@@ -303,23 +311,29 @@ class NodeCalls:
             head.id,
         )
 
-    def _settle(self, number: int, outcome: Outcome, *, is_known: bool = False, device: str | None = None) -> None:
-        if asked := self._asked.pop(number, None):
-            # A call that was sent again may be known by its first sending, whose answer was lost on the way here.
-            asked.call.is_reported = is_known and asked.call.sent == 1
-            asked.call.computer_device = device
-            self._on_outcome(asked.call, asked.sid, outcome)
+    def _settle(self, number: int, outcome: Outcome, answered: _Answered | None = None) -> None:
+        asked = self._asked.pop(number, None)
+        if asked is None:
+            return
+        call = asked.call
+        if answered:
+            # This node may have been told before, in answer to its first sending, which was lost on the way here.
+            is_ours = answered.reporter in (None, self._node) and call.sent > 1
+            call.is_reported = answered.is_known and not is_ours
+            call.reports_here = not call.is_reported
+            call.computer_device = answered.device
+        self._on_outcome(call, asked.sid, outcome)
 
     def _on_posted(self, sent: Sequence[int | Call], listeners: int | Exception) -> None:
         """While the store is out of reach no call is settled: calls are sent again when it is back.
 
-        A call whose answer did not arrive is no longer awaited: its agent may ask again through another node.
+        A call whose answer did not arrive was not reported there: its agent may ask again through another node.
         """
         if isinstance(listeners, int) and listeners:
             return
         for each in sent:
             if isinstance(each, Call):
-                each.is_awaited = False
+                each.reporter = None
             elif isinstance(listeners, int):
                 self._settle(each, Moved.UNHEARD)
             elif not self.is_cut_off:
