@@ -100,6 +100,7 @@ class Webhook:
             "tool": asked.tool,
             "message": self._mask.text(asked.message, asked.server),
             "mode": asked.mode,
+            "expires": asked.until,
         }
 
     def _tell(self, kind: str, number: int, about: dict[str, Any]) -> None:
