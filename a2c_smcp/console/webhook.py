@@ -161,6 +161,6 @@ def _encoded(event: dict[str, Any]) -> bytes:
 
 def _end(pending: PendingApproval | PendingQuestion) -> dict[str, Any]:
     """How it ended. What was answered is not told."""
-    if not pending.answer.done() or pending.answer.cancelled():
+    if not pending.answer.done() or pending.answer.cancelled() or pending.has_left:
         return {"outcome": "withdrawn", "where": ""}
     return {"outcome": "answered", "where": pending.where or "terminal"}

@@ -387,6 +387,31 @@ async def test_the_webhook_says_of_a_question_when_it_ends(owned: Owned) -> None
         await hook.close()
 
 
+async def test_the_webhook_says_that_what_ends_with_the_office_was_answered_by_nobody(owned: Owned) -> None:
+    told = asyncio.Queue[dict[str, Any]]()
+
+    async def receive(request: web.Request) -> web.Response:
+        told.put_nowait(await request.json())
+        return web.Response()
+
+    async with received(receive) as url:
+        hook = Webhook(url, b"0123456789abcdef", computer="laptop", mask=owned.computer.mask, first_pause=0.01)
+        hook.follow(owned.approvals, owned.questions)
+        calls = owned.call("x"), owned.ask()
+        ends: dict[str, tuple[str, str]] = {}
+        async with asyncio.timeout(PATIENCE):
+            for _ in calls:
+                await told.get()
+            owned.approvals.refuse_all()
+            owned.questions.leave_all()
+            for _ in calls:
+                event = await told.get()
+                ends[event["type"]] = event["outcome"], event["where"]
+        assert ends == dict.fromkeys(("approval.ended", "question.ended"), ("withdrawn", ""))
+        await asyncio.gather(*calls)
+        await hook.close()
+
+
 async def test_a_listener_that_fails_hides_no_request_and_leaves_none_behind(owned: Owned) -> None:
     def fail(_: object) -> None:
         raise ValueError("a listener has failed")
