@@ -146,13 +146,26 @@ _BOUND_KEY = _Advice(
 )
 
 _BLOB_WRITE = {
-    "forbidden": _Advice("Its owner has to start it with --landing DIR, a folder that it can write into."),
+    "forbidden": _Advice("Its owner decides that: it takes files with --landing DIR, and without --read-only."),
     "busy": _Advice("It takes only a few files at a time: try again in a moment."),
     "too_large": _Advice("Its owner decides how large a file may be; send a smaller one."),
     "io_error": _Advice("Its disk may be full; its log tells more."),
     "integrity": _Advice("The file may have changed while it was sent: try again."),
 }
 """By the reason of `BlobWriteFailed`."""
+
+_BLOB_FORBIDDEN = {
+    "agents may only read": _Advice(
+        "Its owner has to start it without --read-only, or without read_only in its policy, and with --landing DIR."
+    ),
+    "landing root not configured": _Advice(
+        "Its owner has to start it with --landing DIR, a folder that it can write into."
+    ),
+    "written into the landing root": _Advice(
+        "Its owner has to name a folder with --landing DIR that it can write into; its log tells more."
+    ),
+}
+"""By words in the message of `BlobWriteFailed` with the reason `forbidden`."""
 
 _AGAIN = "It is tried again; correct its configuration if that does not help."
 
@@ -193,6 +206,7 @@ def explained(error: SMCPError, tried: Mapping[str, str] = _UNSAID) -> Failed:
     advice = next(_ADVICE[kind] for kind in type(error).__mro__ if kind in _ADVICE)
     if isinstance(error, errors.BlobWriteFailed):
         advice = _BLOB_WRITE.get(error.details.get("reason", ""), advice)
+        advice = next((known for words, known in _BLOB_FORBIDDEN.items() if words in error.message), advice)
     if isinstance(error, errors.NotAuthenticated) and error.details.keys() & {"device", "now"}:
         advice = _BOUND_KEY
     if isinstance(error, errors.Unavailable):

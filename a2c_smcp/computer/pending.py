@@ -40,7 +40,8 @@ class NothingToAnswer(Exception):
 class PendingApproval:
     """A call that waits for approval. The owner names it by its number.
 
-    `since` is in seconds since the epoch; `where` says where it was answered.
+    `since` is in seconds since the epoch; `where` says where it was answered. It `has_left` if this computer has left
+    the office of its agent: nobody has answered it then.
     """
 
     number: int
@@ -48,6 +49,7 @@ class PendingApproval:
     answer: asyncio.Future[Decision | DecisionFor] = field(repr=False)
     since: float = field(default_factory=time.time)
     where: str = ""
+    has_left: bool = False
 
 
 class PendingApprovals:
@@ -120,6 +122,7 @@ class PendingApprovals:
     def refuse_all(self) -> None:
         """Refuse all, because this computer has left the office of their agents."""
         for pending in self:
+            pending.has_left = True
             self._decide(pending, "no")
 
     def _decide(self, pending: PendingApproval, decision: Decision | DecisionFor, where: str = "") -> None:
@@ -144,13 +147,14 @@ def _noted(decision: Decision, seconds: float | None, where: str) -> Decision | 
 
 @dataclass(eq=False)
 class PendingQuestion:
-    """A question that waits for the owner, who names it by its number. `since` and `where` are as for an approval."""
+    """A question that waits for the owner, who names it by its number. The other fields are those of an approval."""
 
     number: int
     question: Question
     answer: asyncio.Future[Answer] = field(repr=False)
     since: float = field(default_factory=time.time)
     where: str = ""
+    has_left: bool = False
 
     @property
     def who(self) -> str:
@@ -205,4 +209,5 @@ class PendingQuestions:
         """Leave all questions of agents unanswered, because this computer has left their office."""
         for pending in self:
             if pending.question.agent:
+                pending.has_left = not pending.answer.done()
                 pending.settle(Answer("cancel"))

@@ -100,6 +100,7 @@ class Webhook:
             "tool": asked.tool,
             "message": self._mask.text(asked.message, asked.server),
             "mode": asked.mode,
+            "expires": asked.until,
         }
 
     def _tell(self, kind: str, number: int, about: dict[str, Any]) -> None:
@@ -160,6 +161,6 @@ def _encoded(event: dict[str, Any]) -> bytes:
 
 def _end(pending: PendingApproval | PendingQuestion) -> dict[str, Any]:
     """How it ended. What was answered is not told."""
-    if not pending.answer.done() or pending.answer.cancelled():
+    if not pending.answer.done() or pending.answer.cancelled() or pending.has_left:
         return {"outcome": "withdrawn", "where": ""}
     return {"outcome": "answered", "where": pending.where or "terminal"}

@@ -28,7 +28,7 @@ class Question:
     a password or the like. `tool` is the name by which the agent has called it, `server` the MCP server. `client` is
     the MCP client that the agent calls for, by the name that it gives itself. `is_approval`: it is the computer that
     asks, whether the call may run, and a person should answer. `problem` says why the last answer was refused, if there
-    was one.
+    was one. `until` is when the call times out, in epoch seconds, if that is known, which is so on its computer only.
     """
 
     message: str
@@ -46,6 +46,7 @@ class Question:
     problem: str = ""
     client: str = ""
     is_approval: bool = False
+    until: float | None = field(default=None, compare=False)
 
     @classmethod
     def of_request(cls, request: object, **about: Any) -> Question:

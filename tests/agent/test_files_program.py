@@ -142,7 +142,7 @@ async def test_what_cannot_be_sent_or_saved_is_said_with_what_to_do(
     other: Peer = await connect()
     await other.join("computer", "tower", office)
     other.answers("client:get_tools", {"tools": [], "req_id": "x"})
-    for reason, remedy in (("forbidden", "--landing DIR"), ("busy", "try again"), ("too_large", "smaller one")):
+    for reason, remedy in (("forbidden", "without --read-only"), ("busy", "try again"), ("too_large", "smaller one")):
         other.answers("client:put_blob", {"code": 4019, "message": "no", "details": {"reason": reason}})
         refused: Ended = await run("put", "tower", str(file))
         assert refused.code == 1
@@ -157,6 +157,25 @@ async def test_what_cannot_be_sent_or_saved_is_said_with_what_to_do(
     assert lost.code == 1
     assert "Ask again" in lost.err
     assert names_in(tmp_path / "new") == []
+
+
+@pytest.mark.parametrize("is_read_only", [True, False])
+async def test_a_refusal_says_why_a_computer_takes_no_files_and_what_its_owner_can_do(
+    is_read_only: bool, run: Any, shared_hub: Any, tmp_path: Path, office: str
+) -> None:
+    folder, file = tmp_path / "landing", tmp_path / "file"
+    file.write_bytes(b"content")
+    if not is_read_only:
+        folder.write_bytes(b"no folder")
+    rules = {"read_only": True} if is_read_only else None
+    computer = Computer("laptop", policy=quick(), landing=folder, rules=rules)
+    async with hosted(computer, shared_hub.url, office, tmp_path / "state"):
+        refused: Ended = await run("put", "laptop", str(file))
+    assert (refused.code, refused.out) == (1, "")
+    if is_read_only:
+        assert "agents may only read on this computer. Its owner has to start it without --read-only" in refused.err
+    else:
+        assert "Its owner has to name a folder with --landing DIR that it can write into" in refused.err
 
 
 async def test_ctrl_c_in_the_middle_of_a_transfer_leaves_no_half_file(

@@ -166,7 +166,10 @@ def test_a_key_is_made_shown_once_and_revoked(page: Any, server: Server) -> None
     page.click("button.main")
     key = page.inner_text("#new-key-value")
     assert key.startswith("a2c_")
-    assert key not in server.keys.read_text()
+    assert key not in server.keys.read_text() + page.url
+    page.reload()
+    page.wait_for_selector("main >> text=A new key is shown once, within a minute.")
+    assert len(json.loads(server.keys.read_text())) == 1
     opened(page, server, "/keys")
     page.click("tr:has-text('carol') summary:has-text('Revoke')")
     page.click("tr:has-text('carol') button.danger:has-text('Revoke')")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -166,6 +167,27 @@ async def test_the_owner_is_asked_first_and_the_agent_hears_nothing(start: Start
     assert first.message == "Which city?"
     assert not first.is_secret
     assert "notify:tell_question" not in dict(await agent.heard_until_now())
+
+
+@both
+@pytest.mark.covers("questions-who")
+@pytest.mark.parametrize("options", [{}, {"questions": "result"}, {"extend": True}], ids=["plain", "result", "extend"])
+async def test_the_owner_is_told_when_the_time_for_an_answer_is_over(
+    start: Start, agent: Peer, file: str, options: dict[str, Any]
+) -> None:
+    """With `extend` that is known to nobody: each sign of life moves it."""
+    ends: list[float | None] = []
+
+    def on_question(question: Question) -> Answer:
+        ends.append(question.until)
+        return Answer("decline")
+
+    await start(file, on_question=on_question)
+    began = time.time()
+    await begin(agent, "sign", timeout=20, **options)
+    [end] = ends
+    assert (end is None) is ("extend" in options)
+    assert end is None or began + 19 < end < time.time() + 20
 
 
 @both

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from a2c_smcp.console.operator.console import CONSOLE_PATH, OperatorConsole
 from a2c_smcp.console.operator.signed_sessions import SignedSessions
+from a2c_smcp.server import DefaultAuthenticationProvider
 from a2c_smcp.server.admin.rows import SessionSeen
 from tests.cluster import serving_node
 from tests.conftest import Hub
@@ -165,12 +168,71 @@ async def test_a_cookie_that_was_not_signed_with_the_admin_key_opens_nothing_and
     assert await north.find(f"{session}.{int(ends) + 1}.{signature}") is None
 
 
-async def test_two_real_nodes_share_a_session_and_its_end() -> None:
-    def with_console(node: Hub) -> str:
-        app = node.app
-        app.mount(OperatorConsole(app.operations, app.admin_access, ADMIN), CONSOLE_PATH)
-        return f"{node.url}{CONSOLE_PATH}"
+def with_console(node: Hub) -> str:
+    app = node.app
+    app.mount(OperatorConsole(app.operations, app.admin_access, ADMIN), CONSOLE_PATH)
+    return f"{node.url}{CONSOLE_PATH}"
 
+
+async def signed_in(http: aiohttp.ClientSession, console: str, origin: str) -> tuple[dict[str, str], str]:
+    """The cookie of a new session, and its token."""
+    sent = {"data": {"key": ADMIN}, "headers": {"origin": origin}}
+    answer = await http.post(f"{console}/sign-in", **sent, allow_redirects=False)  # type: ignore[arg-type]
+    cookie = {"cookie": f"a2c_operator={answer.cookies['a2c_operator'].value}"}
+    page = await (await http.get(f"{console}/", headers=cookie)).text()
+    return cookie, re.search(r'name="token" value="([^"]+)"', page)[1]  # type: ignore[index]
+
+
+async def test_a_new_key_is_shown_once_on_any_node_to_its_session_alone_and_loading_again_makes_none(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text("{}")
+    file.chmod(0o600)
+    auth = [DefaultAuthenticationProvider((), file) for _ in range(2)]
+    with running_valkey() as valkey:
+        async with (
+            serving_node(valkey.url, "t:", "north", admin_key=ADMIN, auth=auth[0]) as north,
+            serving_node(valkey.url, "t:", "south", admin_key=ADMIN, auth=auth[1]) as south,
+            aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http,
+        ):
+            consoles = with_console(north), with_console(south)
+            cookie, token = await signed_in(http, consoles[0], north.url)
+            another, _ = await signed_in(http, consoles[0], north.url)
+
+            async def shown(console: str, address: str, who: dict[str, str]) -> list[str]:
+                page = await (await http.get(console.removesuffix(CONSOLE_PATH) + address, headers=who)).text()
+                keys: list[str] = re.findall(r'id="new-key-value">(a2c_[^<]+)<', page)
+                assert bool(keys) is not ("A new key is shown once, within a minute." in page)
+                return keys
+
+            async def made(path: str, **form: str) -> str:
+                headers = {**cookie, "origin": north.url}
+                answer = await http.post(
+                    f"{consoles[0]}{path}", data={"token": token, **form}, headers=headers, allow_redirects=False
+                )
+                assert answer.status == 303
+                assert "a2c_" not in answer.headers["location"] + await answer.text()
+                return answer.headers["location"]
+
+            for console in consoles:
+                address = await made("/keys/create", principal="carol")
+                assert await shown(console, address, another) == []
+                [key] = await shown(console, address, cookie)
+                for each in consoles:
+                    assert await shown(each, address, cookie) == []
+                assert key not in file.read_text()
+            assert len(json.loads(file.read_text())) == 2
+            before = file.read_text()
+            address = await made("/keys/rotate", id=address.rpartition("=")[2])
+            assert len(await shown(consoles[0], address, cookie)) == 1
+            after = file.read_text()
+            assert before != after
+            assert await shown(consoles[0], address, cookie) == []
+            assert file.read_text() == after
+
+
+async def test_two_real_nodes_share_a_session_and_its_end() -> None:
     with running_valkey() as valkey:
         async with (
             serving_node(valkey.url, "t:", "north", admin_key=ADMIN) as north,

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from a2c_smcp.console.owner.state import OwnerState
 from a2c_smcp.console.pages import View
 from a2c_smcp.console.webhook import Webhook
 from a2c_smcp.protocol.questions import Answer, Question
+from a2c_smcp.registry import AsyncToolContext
 from tests.console.browserless import PATIENCE, Visitor, next_event
 from tests.waiting import until
 
@@ -62,7 +64,17 @@ class Owned:
         self.console = OwnerConsole(self.state, "http://127.0.0.1:7200", self.links.append)
         self.state.follow()
         self.added = asyncio.Queue[object]()
-        self.approvals.on_added.append(self.added.put_nowait)
+        for pending in (self.approvals, self.questions):
+            pending.on_added.append(self.added.put_nowait)
+
+        @self.computer.tool(auto_apply=True)
+        async def plan(context: AsyncToolContext) -> str:
+            return (await context.ask("How many?", FORM)).action
+
+    def ask(self, timeout: float = 30) -> asyncio.Task[dict[str, Any]]:
+        """A call of a tool that asks the owner."""
+        caller = Caller("desk", "planner")
+        return asyncio.create_task(self.computer.execute_tool(caller, "call plan", "plan", {}, timeout))
 
     def call(self, text: str, timeout: float = 30) -> asyncio.Task[dict[str, Any]]:
         caller = Caller("desk", "planner")
@@ -233,6 +245,22 @@ async def test_a_server_that_is_busy_holds_up_no_page_of_the_desktop(owned: Owne
         os.kill(pid, signal.SIGCONT)
 
 
+async def test_a_question_shows_how_long_it_still_waits_as_an_approval_does(owned: Owned) -> None:
+    visitor = await owned.visitor()
+    calls = owned.call("x", timeout=30), owned.ask(timeout=300)
+    async with asyncio.timeout(PATIENCE):
+        while not ([*owned.approvals] and [*owned.questions]):
+            await owned.added.get()
+    for language, words in (("en", "expires in"), ("zh-CN", "剩余时间")):
+        page = (await visitor.get("/", **{"accept-language": language})).body
+        shown = re.findall(rf'<span>{words} <time data-until="(\d+)">', page)
+        left = sorted(int(each) / 1000 - time.time() for each in shown)
+        assert left == [pytest.approx(30, abs=10), pytest.approx(300, abs=10)]
+    next(iter(owned.questions)).settle(Answer("decline"))
+    owned.approvals.answer(next(iter(owned.approvals)), "no")
+    await asyncio.gather(*calls)
+
+
 @pytest.mark.parametrize("default", ["I \u2764\ufe0f you", "a\u200db", "one\ntwo\n", "\nfirst is empty", "a\tb"])
 async def test_a_default_that_is_sent_as_it_is_shown_is_the_default(owned: Owned, default: str) -> None:
     """A browser sends lines with CRLF, and what is shown of characters that cannot be seen."""
@@ -336,6 +364,51 @@ async def test_the_webhook_is_told_of_arguments_that_utf_8_or_64_bits_cannot_hol
             assert (await told.get())["arguments"] == arguments
         owned.approvals.answer(next(iter(owned.approvals)), "yes")
         assert await asked == "yes"
+        await hook.close()
+
+
+async def test_the_webhook_says_of_a_question_when_it_ends(owned: Owned) -> None:
+    told = asyncio.Queue[dict[str, Any]]()
+
+    async def receive(request: web.Request) -> web.Response:
+        told.put_nowait(await request.json())
+        return web.Response()
+
+    async with received(receive) as url:
+        hook = Webhook(url, b"0123456789abcdef", computer="laptop", mask=owned.computer.mask, first_pause=0.01)
+        hook.follow(owned.approvals, owned.questions)
+        call = owned.ask(timeout=300)
+        async with asyncio.timeout(PATIENCE):
+            event = await told.get()
+        assert (event["type"], event["tool"]) == ("question.asked", "plan")
+        assert event["expires"] - time.time() == pytest.approx(300, abs=10)
+        next(iter(owned.questions)).settle(Answer("decline"))
+        await call
+        await hook.close()
+
+
+async def test_the_webhook_says_that_what_ends_with_the_office_was_answered_by_nobody(owned: Owned) -> None:
+    told = asyncio.Queue[dict[str, Any]]()
+
+    async def receive(request: web.Request) -> web.Response:
+        told.put_nowait(await request.json())
+        return web.Response()
+
+    async with received(receive) as url:
+        hook = Webhook(url, b"0123456789abcdef", computer="laptop", mask=owned.computer.mask, first_pause=0.01)
+        hook.follow(owned.approvals, owned.questions)
+        calls = owned.call("x"), owned.ask()
+        ends: dict[str, tuple[str, str]] = {}
+        async with asyncio.timeout(PATIENCE):
+            for _ in calls:
+                await told.get()
+            owned.approvals.refuse_all()
+            owned.questions.leave_all()
+            for _ in calls:
+                event = await told.get()
+                ends[event["type"]] = event["outcome"], event["where"]
+        assert ends == dict.fromkeys(("approval.ended", "question.ended"), ("withdrawn", ""))
+        await asyncio.gather(*calls)
         await hook.close()
 
 

@@ -13,7 +13,7 @@ import pytest
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.sandbox import SandboxSettings, bytes_of
 from a2c_smcp.mcp_host.config.servers import StdioConfig, parse_server, source, unknown_fields
-from a2c_smcp.mcp_host.failures import NotSandboxed
+from a2c_smcp.mcp_host.failures import NotSandboxed, ServerGone
 from a2c_smcp.mcp_host.sandbox.plan import Possible, Sandbox, planned, possible
 from a2c_smcp.mcp_host.sandbox.refusals import RefusedPaths
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
@@ -264,6 +264,25 @@ async def test_what_a_server_was_refused_is_in_the_log_and_in_its_status(
     for path in (shared, shared / "new"):
         assert f'it seems to want to write "{path}", which its sandbox refuses (sandbox.write)' in wanted
     assert sorted(each.message for each in caplog.records) == sorted(f"burglar: sandbox: {each}" for each in wanted)
+
+
+@linux_only
+async def test_what_keeps_a_server_from_starting_is_in_the_log_once_though_it_is_started_in_two_ways(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that ends at the probe of the newer protocol is started the older way."""
+    program, runs = tmp_path / "uvx", tmp_path / "runs"
+    runs.touch()
+    program.write_text(f"#!/bin/sh\necho run >> {runs}\nexit 1\n")
+    program.chmod(0o700)
+    sandbox = {"write": [str(runs)]}
+    config = parse_server({"command": str(program), "sandbox": sandbox}, "weather")
+    with pytest.raises(ServerGone):
+        async with session(config):
+            pass
+    assert runs.read_text() == "run\n" * 2
+    [warning] = [each.message for each in caplog.records if each.name.startswith("a2c_smcp.mcp_host.sandbox")]
+    assert warning.startswith("weather: sandbox: uvx changes ")
 
 
 def test_a_server_cannot_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

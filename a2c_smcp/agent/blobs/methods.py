@@ -35,8 +35,9 @@ class AsyncTransferMethods:
         """Send a file to a computer, and return its path there. `name` is a hint for its name there.
 
         After a lost connection it goes on where it was. The computer checks its hash. Raises `BlobWriteFailed` if the
-        computer takes no files (`details["reason"]` is `forbidden`: its owner has to start it with `--landing`), not so
-        many, or not so large ones; `OSError` if the file cannot be read; other `SMCPError`s.
+        computer takes no files (`details["reason"]` is `forbidden`: its owner has to start it with `--landing`, and
+        without `--read-only`), not so many, or not so large ones; `OSError` if the file cannot be read; other
+        `SMCPError`s.
         """
         return await self._flows.ask.transfers.put_file(computer, path, name, office, on_progress)
 

@@ -99,7 +99,8 @@ def put(
 ) -> Work:
     """Send a file to a computer, and print where it is there, to be given to a tool.
 
-    The computer must have been started with --landing. After a lost connection the transfer goes on where it was.
+    The computer must have been started with --landing, and without --read-only. After a lost connection the transfer
+    goes on where it was.
 
     Examples:
 

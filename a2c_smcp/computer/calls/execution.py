@@ -328,7 +328,7 @@ class Execution:
         if admission:
             send = admission.counting(send)
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
-        on_input = self._answering.of_call(call, route.server)
+        on_input = self._answering.of_call(call, route.server, deadline)
         on_progress = report if not is_function or self.listeners.has(call.key) else None
         meta = call.options.meta if call.options else {}
         request = ToolRequest(

@@ -162,7 +162,7 @@ class LiveCalls:
 
     async def _owners_answer(self, run: Run, request: InputRequest) -> dict[str, Any]:
         try:
-            return await self._answering.answer(run.call, run.server, request)
+            return await self._answering.answer(run.call, run.server, request, run.deadline)
         except InputRefused:
             return {"action": "cancel"}
 

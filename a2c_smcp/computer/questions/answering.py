@@ -6,7 +6,9 @@ A question for a secret, and every URL, is for the owner alone, unless they let 
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -61,14 +63,14 @@ class Answering:
         self._opened = opened
         self._mask = mask
 
-    def of_call(self, call: IncomingCall, server: str) -> OnInput | None:
-        """The function that answers the questions of a call; `None` if nobody can."""
+    def of_call(self, call: IncomingCall, server: str, deadline: float) -> OnInput | None:
+        """The function that answers the questions of a call until its deadline; `None` if nobody can."""
         wants = call.options is not None and call.options.questions is True
         if self._owner is None and not wants:
             return None
 
         async def answer(request: InputRequest) -> dict[str, Any]:
-            return await self.answer(call, server, request)
+            return await self.answer(call, server, request, deadline)
 
         return answer
 
@@ -86,7 +88,7 @@ class Answering:
                 raise InputRefused(f"nobody can answer {request.method} here")
             question = self.read(call, run.server, request) if request.method == ELICITATION else None
             if question and not self.is_for_agents(question):
-                return await self.answer(call, run.server, request)
+                return await self.answer(call, run.server, request, run.deadline)
             runs.require_room(run)
             with tracing.span(conventions.question, None, run.server, request.method) as span:
                 if question is None:
@@ -98,10 +100,10 @@ class Answering:
 
         return answer
 
-    async def answer(self, call: IncomingCall, server: str, request: InputRequest) -> dict[str, Any]:
+    async def answer(self, call: IncomingCall, server: str, request: InputRequest, deadline: float) -> dict[str, Any]:
         """MCP's result for an input request. Raises `InputRefused`, of which the owner reads in the log."""
         try:
-            question = self.read(call, server, request)
+            question = replace(self.read(call, server, request), until=_end_of(call, deadline))
             with tracing.span(conventions.question, None, server, request.method) as span:
                 answer = await self._observed(question, "owner", self._ask_owner(question)) if self._owner else None
                 if answer is None:
@@ -198,6 +200,13 @@ class Answering:
     async def _ask_agent(self, call: IncomingCall, question: Question, request: InputRequest) -> Answer:
         shown = {"method": request.method, "params": self._mask.data(request.params, REQUEST, question.server)}
         return await self._opened.ask(call.caller, question, shown)
+
+
+def _end_of(call: IncomingCall, deadline: float) -> float | None:
+    """When a call times out, in epoch seconds; `None` if each sign of life of its server moves that."""
+    if call.options is not None and call.options.extend:
+        return None
+    return time.time() + deadline - asyncio.get_running_loop().time()
 
 
 def _is_declared(call: IncomingCall, request: InputRequest) -> bool:

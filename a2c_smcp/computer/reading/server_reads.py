@@ -67,7 +67,8 @@ class ServerReads:
         """MCP's result for something that the server may have questions about first, or its `InputRequiredResult`."""
         options = CallOptions.of_request(asked.data)
         call = IncomingCall(asked.caller, asked.data["req_id"], what, params, asked.left, options)
-        request = ReadRequest(method, params, asked.left, on_input=self._answering.of_call(call, asked.server))
+        on_input = self._answering.of_call(call, asked.server, asked.deadline)
+        request = ReadRequest(method, params, asked.left, on_input=on_input)
         if options is None:
             return await self.read(asked.server, request)
         try:

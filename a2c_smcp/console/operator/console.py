@@ -47,7 +47,7 @@ class OperatorConsole:
         )
         operations.sessions = self.sessions
         overview, calls = OverviewPage(self.state), OperatorCallsPages(self.state)
-        offices, keys = OfficesPages(self.state, _who), KeysPage(self.state, _who, _BRAND)
+        offices, keys = OfficesPages(self.state, _who), KeysPage(self.state, _who)
         self._app = ConsoleApp(
             _BRAND,
             [
@@ -57,6 +57,7 @@ class OperatorConsole:
                 calls.page,
                 calls.refusals_page,
                 keys.page,
+                keys.new_page,
                 offices.office_page,
             ],
             {**offices.actions, **keys.actions},

@@ -1,7 +1,13 @@
-"""The page of API keys: listed by id, made, replaced, ended. A new key is shown once."""
+"""The pages of API keys: listed by id, made, replaced, ended. A new key is shown once.
+
+The answer to the form that makes a key leads to the page that shows it, so that loading a page again makes nothing. In
+between the key is in the memory of the node that made it (`NewKeys`). A balancer may send the browser to another node,
+which asks for it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -9,23 +15,42 @@ from datetime import UTC, datetime
 from a2c_smcp.console.html import Html, joined, tag
 from a2c_smcp.console.operator.shown import asked_twice, missing_note, row_table
 from a2c_smcp.console.operator.state import TOPIC, OperatorState
-from a2c_smcp.console.pages import Action, Form, Page, Region, View, button_form, hidden, notice_page
-from a2c_smcp.console.web import Response, as_page
+from a2c_smcp.console.pages import Action, Form, Page, Region, View, button_form, hidden
+from a2c_smcp.console.web import Response, redirect
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.server.admin.operations import KeyChange, Who
 from a2c_smcp.server.admin.rows import KeyRow
 
-__all__ = ["KeysPage"]
+__all__ = ["KeysPage", "NewKeys"]
 
 _HOUR = 3600.0
+_KEPT = 60.0  # seconds in which a new key can be shown
+_SHOWN = "/keys/new"
 _DAYS = {"1": "one day", "30": "30 days", "365": "one year", "": "for ever"}
+
+
+class NewKeys:
+    """Keys that were made and not shown yet, each for the session that made it. Kept for a minute."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], KeyChange] = {}
+
+    def keep(self, session: str, change: KeyChange) -> None:
+        self._kept[session, change.id] = change
+        asyncio.get_running_loop().call_later(_KEPT, self.take, session, change.id)
+
+    def take(self, session: str, wanted: str) -> KeyChange | None:
+        """A key by its id, once."""
+        return self._kept.pop((session, wanted), None)
 
 
 class KeysPage:
     """`who` says who the operator is that sends a form."""
 
-    def __init__(self, state: OperatorState, who: Callable[[], Who], brand: str) -> None:
-        self._state, self._who, self._brand = state, who, brand
+    def __init__(self, state: OperatorState, who: Callable[[], Who]) -> None:
+        self._state, self._who = state, who
+        self._made = state.operations.new_keys = NewKeys()
+        self.new_page = Page(_SHOWN, "A new key", {"made": self._shown}, frozenset(), is_live=False)
         regions: dict[str, Region] = {"keys": self._keys, "new-key": self._new}
         self.page = Page("/keys", "Keys", regions, TOPIC, menu="Keys", pause=0.3)
         self.actions: Mapping[str, Action] = {
@@ -104,10 +129,10 @@ class KeysPage:
         if days.isdecimal():
             moment = datetime.fromtimestamp(time.time() + int(days) * 24 * _HOUR, UTC)
             entry["expires"] = moment.isoformat(timespec="seconds")
-        return self._shown(view, await self._state.operations.create_key(entry, self._who()))
+        return self._lead_to(view, await self._state.operations.create_key(entry, self._who()))
 
     async def _rotate(self, view: View, form: Form) -> Response:
-        return self._shown(view, await self._state.operations.rotate_key(_value(form, "id"), _HOUR, self._who()))
+        return self._lead_to(view, await self._state.operations.rotate_key(_value(form, "id"), _HOUR, self._who()))
 
     async def _expire(self, view: View, form: Form) -> None:
         await self._state.operations.expire_key(_value(form, "id"), time.time(), self._who())
@@ -117,14 +142,25 @@ class KeysPage:
         await self._state.operations.revoke_key(_value(form, "id"), self._who())
         self._state.changed()
 
-    def _shown(self, view: View, change: KeyChange) -> Response:
-        words = view.words
+    def _lead_to(self, view: View, change: KeyChange) -> Response:
+        """Lead to the page that shows a new key. Its address has the id, never the key."""
+        assert view.session
         self._state.changed()
+        self._made.keep(view.session.id, change)
+        return redirect(view.link(_SHOWN, id=change.id))
+
+    async def _shown(self, view: View) -> Html:
+        assert view.session
+        words, session, wanted = view.words, view.session.id, view.query.get("id", "")
+        back = tag("p", tag("a", words("Back"), href=view.link("/keys"), class_="button"))
+        change = self._made.take(session, wanted) or await self._state.operations.new_key_elsewhere(session, wanted)
+        if change is None:
+            said = words("A new key is shown once, within a minute. Replace this one if nobody has noted it down.")
+            return joined(tag("p", tag("span", wanted, class_="code")), tag("p", said, class_="note"), back)
         key = tag("pre", change.key or "", class_="block", id="new-key-value")
         note = tag("p", words("For its holder alone. It is shown once, and cannot be shown again."))
         differing = [tag("p", words("Node {node} has a keys file of its own.", node=each)) for each in change.differing]
-        back = tag("p", tag("a", words("Back"), href=view.link("/keys"), class_="button"))
-        return as_page(notice_page(view, self._brand, "A new key", key, note, *differing, back))
+        return joined(key, note, *differing, back)
 
 
 _ROLES = {"": "agent or computer", "agent": "agent", "computer": "computer"}

@@ -104,6 +104,9 @@ CHINESE: Translations = {
     "For its holder alone. It is shown once, and cannot be shown again.": (
         "仅供其持有者使用。只显示一次，无法再次显示。"
     ),
+    "A new key is shown once, within a minute. Replace this one if nobody has noted it down.": (
+        "新密钥只在一分钟内显示一次。如果没有人记下此密钥，请更换它。"
+    ),
     "Node {node} has a keys file of its own.": "节点 {node} 有自己的密钥文件。",
     "Open the link that the Server has printed where it was started.": "请打开 Server 启动时打印的链接。",
     "Admin key": "管理密钥",

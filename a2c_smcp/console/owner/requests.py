@@ -154,6 +154,13 @@ def _head(view: View, number: int, sentence: Html, *times: Html | None) -> Html:
     )
 
 
+def _left(view: View, until: float | None) -> Html | None:
+    """How long a request still waits: until its call times out."""
+    if until is None:
+        return None
+    return tag("span", view.words("expires in"), " ", tag("time", "–", data_until=round(until * 1000)))
+
+
 def _sentence(view: View, english: str, **parts: str) -> Html:
     """A sentence with names in bold. Names come from others: they are put in after the sentence is translated."""
     pieces: list[Html | str] = [view.words(english)]
@@ -180,8 +187,6 @@ def _approval(view: View, pending: PendingApproval, drawn: Html) -> Html:
     sentence = _sentence(
         view, "{agent} wants to run {tool} of {server}", agent=caller.who, tool=wanted.name, server=wanted.server
     )
-    until = wanted.until
-    left = tag("span", words("expires in"), " ", tag("time", "–", data_until=round(until * 1000))) if until else None
     notes = [
         tag("p", words("Its MCP server calls this tool"), " ", tag("code", wanted.tool), class_="soft small")
         if wanted.tool != wanted.name
@@ -194,7 +199,7 @@ def _approval(view: View, pending: PendingApproval, drawn: Html) -> Html:
     said = words("{agent} wants to run {tool}", agent=caller.who, tool=wanted.name)
     return tag(
         "li",
-        _head(view, pending.number, sentence, left),
+        _head(view, pending.number, sentence, _left(view, wanted.until)),
         *notes,
         drawn,
         _decisions(view, pending),
@@ -242,6 +247,7 @@ def _question(view: View, pending: PendingQuestion) -> Html:
         view, "{server} asks while {tool} runs for {agent}", server=asked.server, tool=asked.tool, agent=who
     )
     age = tag("span", words("asked"), " ", tag("time", "–", data_since=round(pending.since * 1000)))
+    left = _left(view, asked.until)
     problem = (
         tag("p", words("Your last answer was refused:"), " ", asked.problem, class_="note bad")
         if asked.problem
@@ -249,7 +255,7 @@ def _question(view: View, pending: PendingQuestion) -> Html:
     )
     return tag(
         "li",
-        _head(view, pending.number, sentence, age),
+        _head(view, pending.number, sentence, age if left is None else left),
         tag("div", long_text(view, asked.message, whole_request(view, pending.number)), class_="block"),
         problem,
         _page_to_open(view, pending) if asked.mode == "url" else form_of(view, pending),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Collection
 
 from a2c_smcp.mcp_host.sandbox.plan import Sandbox
 from a2c_smcp.protocol.visible import one_line
@@ -28,15 +29,19 @@ _LONGEST_PATH = 300
 
 
 class RefusedPaths:
-    """Reads the output of one start of a server. `warnings` are sentences for the owner, the same as in the log."""
+    """Reads the output of one process of a server. `warnings` are sentences for the owner.
 
-    def __init__(self, name: str, sandbox: Sandbox) -> None:
+    They are logged, too, except those that were `told` already.
+    """
+
+    def __init__(self, name: str, sandbox: Sandbox, told: Collection[str] = ()) -> None:
         self._name = name
         self._sandbox = sandbox
         self._seen: set[str] = set()
-        self.warnings: list[str] = [*sandbox.warnings]
-        for warning in self.warnings:
-            logger.warning("%s: sandbox: %s", name, warning)
+        self._told = frozenset(told)
+        self.warnings: list[str] = []
+        for warning in sandbox.warnings:
+            self._tell(warning)
 
     def read(self, data: bytes) -> None:
         """Look for refusals in a piece of output. One that is cut in half is not found."""
@@ -58,8 +63,12 @@ class RefusedPaths:
 
     def _warn(self, access: str, path: str) -> None:
         shown = one_line(path, _LONGEST_PATH)
-        self.warnings.append(f"it seems to want to {access} {shown}, which its sandbox refuses (sandbox.{access})")
-        logger.warning("%s: sandbox: %s", self._name, self.warnings[-1])
+        self._tell(f"it seems to want to {access} {shown}, which its sandbox refuses (sandbox.{access})")
+
+    def _tell(self, warning: str) -> None:
+        self.warnings.append(warning)
+        if warning not in self._told:
+            logger.warning("%s: sandbox: %s", self._name, warning)
 
 
 def _could_be_made(path: str) -> bool:

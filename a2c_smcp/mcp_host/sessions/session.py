@@ -232,7 +232,9 @@ class MCPSession:
 
     async def _connect(self) -> bool:
         """Own one connection from its opening to its end. Return whether to try again with the older protocol."""
+        told = self._transport.warnings if self._transport else ()
         transport = self._transport = self._open_transport()
+        transport.told = told
         probing = not self.legacy
         try:
             async with (

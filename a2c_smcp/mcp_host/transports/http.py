@@ -116,6 +116,7 @@ class HTTPTransport:
     """The common part of the transports over HTTP."""
 
     warnings: Sequence[str] = ()
+    told: Sequence[str] = ()
 
     def __init__(self, url: str, quiet_limit: float | None, limit: int, account: Account | None) -> None:
         self.quiet_limit = quiet_limit

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -42,6 +42,7 @@ class StdioTransport:
     """One child process. After its end, `failure` and `diagnostics` say how it ended."""
 
     quiet_limit: float | None = None
+    told: Sequence[str] = ()
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class StdioTransport:
         if self._sandbox is None:
             return await self._guard.launch(path, argv, env, cwd)
         plan = planned(self._sandbox, command=path, args=asked.args, env=env, configured=asked.env or {}, cwd=cwd)
-        self._refusals = RefusedPaths(self._name, plan)
+        self._refusals = RefusedPaths(self._name, plan, self.told)
         return await self._guard.launch(path, argv, plan.environment, cwd, plan.spec)
 
     async def _end(self, child: GuardedProcess) -> None:

@@ -21,6 +21,9 @@ class MCPTransport(Protocol):
     quiet_limit: float | None
     """Seconds without a byte after which the session checks the server's health; `None` if silence means nothing."""
 
+    told: Sequence[str]
+    """Warnings that are in the log already: this start has had a connection before, to probe the newer protocol."""
+
     @property
     def direct(self) -> DirectSender | None:
         """Return what sends requests without the SDK, where the transport can."""

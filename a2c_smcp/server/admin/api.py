@@ -87,6 +87,7 @@ class AdminAPI:
             ("GET", "session"): self._node_session,
             ("POST", "disconnect"): self._node_disconnect,
             ("POST", "end-session"): self._node_end_session,
+            ("POST", "new-key"): self._node_new_key,
             ("POST", "reload"): self._node_reload,
         }
 
@@ -226,6 +227,10 @@ class AdminAPI:
         if self._operations.sessions:
             self._operations.sessions.end_here(request.query.get("id", ""))
         return True
+
+    async def _node_new_key(self, request: AdminRequest) -> object:
+        kept, query = self._operations.new_keys, request.query
+        return kept.take(query.get("session", ""), query.get("id", "")) if kept else None
 
     async def _node_reload(self, request: AdminRequest) -> object:
         self._operations.keys.reload()

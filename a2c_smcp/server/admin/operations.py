@@ -79,6 +79,12 @@ class NodeSessions(Protocol):
     def end_here(self, session: str) -> None: ...
 
 
+class HeldKeys(Protocol):
+    """New keys that this node has made for operators, and not shown yet."""
+
+    def take(self, session: str, wanted: str) -> KeyChange | None: ...
+
+
 class Operations:
     """What operators see and do, through any node."""
 
@@ -87,6 +93,7 @@ class Operations:
         self.keys = keys
         self._history = history
         self.sessions: NodeSessions | None = None
+        self.new_keys: HeldKeys | None = None
         self.others = OtherNodes(as_shared(view.hub.directory))
         self.source = EventSource(view.hub.observation, view.node)
         view.hub.observation.record(history.record)
@@ -255,6 +262,11 @@ class Operations:
     async def end_session_elsewhere(self, session: str) -> None:
         await self.others.ask("end-session", method="POST", id=session)
 
+    async def new_key_elsewhere(self, session: str, wanted: str) -> KeyChange | None:
+        """A new key that another node has made for this session, taken from it."""
+        answers = await self.others.ask("new-key", method="POST", session=session, id=wanted)
+        return next(filter(None, map(_change.decode, answers.bodies.values())), None)
+
     def key_row(self, wanted: str) -> KeyRow | None:
         """A key as this node knows it."""
         with suppress(BadRequest):
@@ -305,5 +317,6 @@ _node = msgspec.json.Decoder(NodeRow)
 _counts = msgspec.json.Decoder(dict[str, int])
 _seen = msgspec.json.Decoder(SessionSeen)
 _key = msgspec.json.Decoder(KeyRow | None)
+_change = msgspec.json.Decoder(KeyChange | None)
 _flag = msgspec.json.Decoder(bool)
 _facts = msgspec.json.Decoder(dict)
