@@ -308,6 +308,8 @@ class Approvals:
         """The owner's answer. The function that asks may fail: that is not a yes."""
         try:
             decision: _Answer = await ask(question, request)
+        except ApprovalRefused:
+            raise
         except Exception:
             logger.exception("the owner could not be asked about %r of %s", request.name, request.caller.who)
             raise ApprovalRefused(f"the owner could not be asked about {request.name!r}") from None

@@ -22,6 +22,7 @@ from itertools import count
 from typing import TypeVar
 
 from a2c_smcp.computer.approval import OWNER, ApprovalRequest, Decision, DecisionFor
+from a2c_smcp.errors import ApprovalRefused
 from a2c_smcp.protocol.questions import Answer, Question
 from a2c_smcp.protocol.visible import shown_caller
 
@@ -119,11 +120,15 @@ class PendingApprovals:
             if grant in (other.request.granted_by("always"), other.request.granted_by("always_for_agent")):
                 self._decide(other, _noted("yes", None, where), where)
 
-    def refuse_all(self) -> None:
-        """Refuse all, because this computer has left the office of their agents."""
+    def leave_all(self) -> None:
+        """Leave all requests unanswered, because this computer has left the office of their agents."""
         for pending in self:
-            pending.has_left = True
-            self._decide(pending, "no")
+            del self._pending[pending.number]
+            if not pending.answer.done():
+                pending.has_left = True
+                pending.answer.set_exception(
+                    ApprovalRefused("the computer has left the office, its owner had not answered")
+                )
 
     def _decide(self, pending: PendingApproval, decision: Decision | DecisionFor, where: str = "") -> None:
         del self._pending[pending.number]

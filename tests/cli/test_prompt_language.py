@@ -28,6 +28,7 @@ from a2c_smcp.cli.prompt.language import (
 from a2c_smcp.cli.prompt.prompt import COMMANDS
 from a2c_smcp.computer.approval import OWNER, ApprovalRequest, Approvals, Caller, Grant
 from a2c_smcp.computer.pending import NothingToAnswer, PendingApprovals
+from a2c_smcp.errors import ApprovalRefused
 
 pytestmark = pytest.mark.covers("prompt")
 
@@ -176,8 +177,10 @@ async def test_a_permanent_grant_answers_all_pending_requests_that_it_covers(dec
     requests.answer(requests.find("1"), decision)
     assert [await each for each in asking[:answered]] == [decision] + ["yes"] * (answered - 1)
     assert len([*requests]) == len(asking) - answered
-    requests.refuse_all()
-    assert [await each for each in asking[answered:]] == ["no"] * (len(asking) - answered)
+    requests.leave_all()
+    for each in asking[answered:]:
+        with pytest.raises(ApprovalRefused, match="has left the office"):
+            await each
 
 
 @pytest.mark.covers("prompt-approvals")
@@ -200,8 +203,9 @@ async def test_a_permanent_grant_answers_no_request_that_shows_another_change() 
     requests.answer(requests.find("2"), "always")
     assert [await asking[1], await asking[3]] == ["always", "yes"]
     assert [pending.number for pending in requests] == [3]
-    requests.refuse_all()
-    assert await asking[2] == "no"
+    requests.leave_all()
+    with pytest.raises(ApprovalRefused, match="has left the office"):
+        await asking[2]
 
 
 @pytest.mark.covers("prompt-approvals", "pinned-tools")

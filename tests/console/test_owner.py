@@ -21,6 +21,7 @@ from aiohttp import web
 
 from a2c_smcp.computer.approval import ApprovalRequest, Caller, DecisionFor
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.observation import ApprovalAnswered, ComputerHappened
 from a2c_smcp.computer.pending import PendingApprovals, PendingQuestions
 from a2c_smcp.console.languages import words_in
 from a2c_smcp.console.owner.calls import _window
@@ -397,18 +398,22 @@ async def test_the_webhook_says_that_what_ends_with_the_office_was_answered_by_n
     async with received(receive) as url:
         hook = Webhook(url, b"0123456789abcdef", computer="laptop", mask=owned.computer.mask, first_pause=0.01)
         hook.follow(owned.approvals, owned.questions)
+        happened: list[ComputerHappened] = []
+        owned.computer.observation.add(happened.append)
         calls = owned.call("x"), owned.ask()
         ends: dict[str, tuple[str, str]] = {}
         async with asyncio.timeout(PATIENCE):
             for _ in calls:
                 await told.get()
-            owned.approvals.refuse_all()
+            owned.approvals.leave_all()
             owned.questions.leave_all()
             for _ in calls:
                 event = await told.get()
                 ends[event["type"]] = event["outcome"], event["where"]
         assert ends == dict.fromkeys(("approval.ended", "question.ended"), ("withdrawn", ""))
-        await asyncio.gather(*calls)
+        refused, _ = await asyncio.gather(*calls)
+        assert "the computer has left the office" in str(refused), "nobody has said no"
+        assert [each.decision for each in happened if isinstance(each, ApprovalAnswered)] == ["none"]
         await hook.close()
 
 

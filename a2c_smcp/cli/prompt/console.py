@@ -129,7 +129,7 @@ class Console:
         return capture.get().rstrip("\n")
 
     def _on_office_changed(self) -> None:
-        self.requests.refuse_all()
+        self.requests.leave_all()
         self.asked.leave_all()
         self.grants.enter(self.connection.url, self.connection.office)
 
@@ -138,7 +138,7 @@ class Console:
         self.refresh()
 
     def _on_request_gone(self, pending: PendingApproval) -> None:
-        if pending.answer.cancelled():
+        if pending.answer.cancelled() or pending.has_left:
             self.say(f"#{pending.number} is withdrawn", "yellow")
         elif pending.where:
             self.say(f"#{pending.number} is answered in the {pending.where}")
@@ -160,7 +160,7 @@ class Console:
         self.refresh()
 
     def _on_question_gone(self, pending: PendingQuestion) -> None:
-        if pending.answer.cancelled():
+        if pending.answer.cancelled() or pending.has_left:
             self.say(f"#{pending.number} is withdrawn: its call has ended, or its time is over", "yellow")
         elif pending.where:
             self.say(f"#{pending.number} is answered in the {pending.where}")
