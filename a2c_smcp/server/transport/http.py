@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -51,6 +52,7 @@ class ConnectionTable(Protocol):
     app: Application
     limits: Limits
     newcomers: Newcomers
+    before_writes: Callable[[], None]  # records what has happened before a peer is told of it
 
     def opened(self, http: HttpConnection, transport: asyncio.Transport) -> None: ...
 
@@ -296,11 +298,13 @@ class HttpConnection(asyncio.Protocol):
 
     def write_part(self, data: bytes) -> None:
         if not self._transport.is_closing():
+            self._listener.before_writes()
             self._transport.write(data)
 
     def write_whole(self, response: HttpResponse, exchange: Exchange) -> None:
         """One whole response, in one write: some clients close as soon as they have the head."""
         keeps_alive = self.keeps_alive(exchange)
+        self._listener.before_writes()
         self._transport.write(encoded(response, is_head=exchange.request.method == "HEAD", keeps_alive=keeps_alive))
         self.written(exchange, keeps_alive=keeps_alive)
 
@@ -388,6 +392,7 @@ class HttpConnection(asyncio.Protocol):
             outcome = refusal_response(SMCPError())
         self._task = None
         if isinstance(outcome, HttpResponse):
+            self._listener.before_writes()
             self._transport.write(encoded(outcome, is_head=False, keeps_alive=False))
             self._end()
         else:

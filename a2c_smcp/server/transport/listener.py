@@ -39,6 +39,7 @@ class HttpListener:
         self.app = app
         self.limits = limits
         self.newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
+        self.before_writes = before_writes or (lambda: None)
         self._proxies = proxies
         self._connections: set[HttpConnection] = set()
         self._tunnels: set[asyncio.Task[None]] = set()
