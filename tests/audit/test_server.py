@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from a2c_smcp.console.operator.console import OperatorConsole
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.admin.operations import Who
 from a2c_smcp.server.observation.audit import in_one_line
+from a2c_smcp.server.run import listen, serving
 from tests.audit.test_files import full_disk
 from tests.console.browserless import Visitor
 from tests.peer import Peer, Wire
@@ -63,6 +66,19 @@ async def audited(serve: Any, connect: Any, office: str, tmp_path: Path) -> Audi
     found.agent = await found.member("agent", "planner", instance="canary-instance-of-agent")
     found.computer = await found.member("computer", "laptop", instance="canary-instance-of-laptop")
     return found
+
+
+async def test_a_refusal_over_http_is_recorded_before_its_answer_can_be_read(tmp_path: Path) -> None:
+    app, listener = create_app(Settings(audit=tmp_path / "audit.jsonl")), listen("127.0.0.1", 0)
+    loop, were_answered = asyncio.get_running_loop(), list[bool]()
+    async with serving(app, listener):
+        with socket.create_connection(listener.getsockname()) as client:
+            client.setblocking(False)
+            app.observation.record(lambda happened: were_answered.append(bool(select([client], [], [], 0)[0])))
+            request = "GET /socket.io/?EIO=4&transport=polling&a2c_version=9 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            await loop.sock_sendall(client, request.encode())
+            assert b" 400 " in await loop.sock_recv(client, 65536)
+    assert were_answered == [False]
 
 
 def result(text: str = "3", **more: Any) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class HttpListener:
         self._connections: set[HttpConnection] = set()
         self._tunnels: set[asyncio.Task[None]] = set()
         self._streams = OwnedTasks()
+        self.before_writes = before_writes or (lambda: None)
         self._turns = Turns(before_writes)
 
     def protocol(self) -> HttpConnection:
