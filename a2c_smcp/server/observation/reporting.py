@@ -25,6 +25,7 @@ from a2c_smcp.server.observation.happened import (
     Happened,
     Joined,
     Left,
+    McpCallRefused,
     McpClientSeen,
     OperatorActed,
     ReaderCut,
@@ -84,8 +85,8 @@ class Observation(Observers[Happened]):
         if self._recorders:
             self._record(happened)
 
-    def report_refused(self, refused: EventRefused) -> None:
-        """Tells that a request was refused before it began. Call it only if `follows_requests`."""
+    def report_refused(self, refused: EventRefused | McpCallRefused) -> None:
+        """Tells that a request was refused before it began, if somebody `follows_requests`."""
         if self.is_watched:
             self.report_often(refused)
         if self._recorders:
@@ -247,6 +248,17 @@ def _(happened: ReaderCut) -> dict[str, Any]:
 def _(happened: McpClientSeen) -> dict[str, Any]:
     seat = {"office": happened.office_id, "agent": happened.agent}
     return _facts("mcp client", **seat, client=happened.client, principal=happened.principal)
+
+
+@describe.register
+def _(happened: McpCallRefused) -> dict[str, Any]:
+    result = call_result(happened.error.code, ran="not_run")
+    who = {"office": happened.office_id, "agent": happened.agent, "principal": happened.principal}
+    return {
+        **_facts("call", **who, address=happened.address),
+        "tool": happened.shown_tool,
+        **_facts(None, outcome=result.outcome, code=result.code, ran=result.ran, reason=happened.error.about),
+    }
 
 
 @describe.register
