@@ -51,9 +51,10 @@ from a2c_smcp.server.observation.happened import (
     recorded_fields,
     result_of,
 )
-from a2c_smcp.server.observation.reporting import Observation, Observer, Recorded, Recorder, describe
+from a2c_smcp.server.observation.reporting import EVENT_NAMES, Observation, Observer, Recorded, Recorder, describe
 
 __all__ = [
+    "EVENT_NAMES",
     "CallBegun",
     "CallEnded",
     "CancelAsked",

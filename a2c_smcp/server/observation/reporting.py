@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import singledispatch
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from a2c_smcp.audit.observers import Observers, tell
 from a2c_smcp.protocol.offices import Member
@@ -35,7 +35,7 @@ from a2c_smcp.server.observation.happened import (
     call_ended,
 )
 
-__all__ = ["Observation", "Observer", "Recorded", "Recorder", "describe"]
+__all__ = ["EVENT_NAMES", "Observation", "Observer", "Recorded", "Recorder", "describe"]
 
 _audit = logging.getLogger("a2c_smcp.audit")
 
@@ -44,6 +44,15 @@ Recorded: TypeAlias = Call | Happened
 """What recorders are told: of a request that has ended, the call itself."""
 
 Recorder: TypeAlias = Callable[[Sequence[Recorded]], None]
+
+# fmt: off
+EventName: TypeAlias = Literal[
+    "call", "call begun", "cancel", "connected", "disconnected", "displaced", "joined", "left", "mcp client",
+    "operator", "refused", "request", "request refused", "slow reader cut", "taken over", "tell", "update",
+]
+# fmt: on
+EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)
+"""What `describe` says as `event`."""
 
 
 class Observation(Observers[Happened]):
@@ -266,7 +275,7 @@ def _(happened: OperatorActed) -> dict[str, Any]:
     return _facts("operator", action=happened.action, via=happened.via, address=happened.address, **happened.facts)
 
 
-def _facts(event: str | None, **facts: object) -> dict[str, Any]:
+def _facts(event: EventName | None, **facts: object) -> dict[str, Any]:
     known = {name: fact for name, fact in facts.items() if fact is not None}
     return {"event": event, **known} if event else known
 
