@@ -20,6 +20,7 @@ from a2c_smcp.console.operator.console import OperatorConsole
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.admin.operations import Who
 from a2c_smcp.server.observation.audit import in_one_line
+from a2c_smcp.server.routing_fields import NO_PARAMS, raw_params, read_tool
 from a2c_smcp.server.run import listen, serving
 from tests.audit.test_files import full_disk
 from tests.console.browserless import Visitor
@@ -327,6 +328,42 @@ async def test_nothing_beside_a_tool_hides_its_name_neither_in_its_line_nor_in_l
     found = list(entries(path, EntryFilter({"event": "call"})))
     assert [(line["tool"], line["outcome"]) for line in found] == [("delete", "ok")] * 2 * len(HIDING)
     assert [line["req_id"] for line in found if "trace" in line] == ["r4"]
+
+
+REAL = r'{"a" : "\ud800"}'
+FALSE = r'{"a" : "\ue800"}'
+DECOYS = [
+    f'"x":{FALSE}',
+    rf'"a\ud800":[{FALSE}], "params":{FALSE}',
+    r'"x{":"\"}", "":' + FALSE + ',"y":{"params":' + FALSE + "}",
+    f'"x":1e400,"y":{"9" * 40},"é\u2028":{FALSE}',
+    r'"p\u0061rams": ' + FALSE,
+]
+
+
+@pytest.mark.parametrize("decoy", DECOYS)
+async def test_nothing_beside_the_arguments_stands_in_for_them(
+    serve: Any, connect_wire: Callable[..., Awaitable[Wire]], office: str, tmp_path: Path, decoy: str
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    hub = await serve(audit=path, audit_arguments=True)
+    agent, computer = await connect_wire(hub), await connect_wire(hub)
+    await agent.join("agent", "planner", office)
+    await computer.join("computer", "laptop", office)
+    answering = asyncio.create_task(answer_all(computer))
+    about = '"agent":"planner","computer":"laptop","timeout":5,"req_id":"r","tool_name":"add"'
+    await agent.ask(f'42/smcp,1["client:tool_call",{{{decoy} ,\t"params" : {REAL} , {about}}}]', 1)
+    answering.cancel()
+    assert [line["arguments"] for line in entries(path, EntryFilter({"event": "call"}))] == [{"a": "\ud800"}]
+
+
+def test_large_arguments_that_nothing_tells_from_others_are_not_recorded() -> None:
+    beside = '"y":"' + "y" * 200_000 + '"'
+    body = f'{{"tool_name":"add","x":{FALSE},{beside},"params":{REAL}}}'.encode()
+    assert (bytes(raw_params(body)), read_tool(body).params) == (body, NO_PARAMS)
+    alone = f'{{"tool_name":"add",{beside},"params":{REAL}}}'.encode()
+    assert bytes(raw_params(alone)) == bytes(read_tool(alone).params) == REAL.encode()
+    assert raw_params(b'{"x":"\\ud800"}') == b""
 
 
 ODD = st.recursive(
