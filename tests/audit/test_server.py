@@ -421,6 +421,26 @@ async def test_signing_in_to_the_operators_console_and_out_is_recorded(tmp_path:
     assert "canary" not in path.read_text("utf-8")
 
 
+@pytest.mark.parametrize(
+    ("language", "told"),
+    [("en", "That is not the admin key of this Server."), ("zh-CN", "这不是此 Server 的管理密钥。")],
+)
+async def test_a_wrong_admin_key_on_the_form_is_told_to_its_visitor_and_to_the_operator(
+    tmp_path: Path, language: str, told: str
+) -> None:
+    path, key = tmp_path / "audit.jsonl", "canary-admin-key-0123456789"
+    app = create_app(Settings(admin_key=key, audit=path))
+    assert app.operations
+    assert app.admin_access
+    visitor = Visitor(OperatorConsole(app.operations, app.admin_access, key))
+    answered = await visitor.post("/console/sign-in", {"key": "canary-wrong"})
+    page = await visitor.get(answered.header("location"), **{"accept-language": language})
+    assert (page.status, told in page.body, "API key is not accepted" in page.body) == (401, True, False)
+    await app.close()
+    (refused,) = entries(path, EntryFilter({"event": "refused"}))
+    assert refused["reason"] == "this is not the admin key of this Server; a client's API key is not accepted here"
+
+
 async def test_trouble_of_the_audit_file_is_in_the_metrics(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     app = create_app(Settings(admin_key="canary-admin-key-0123456789", audit=path))
