@@ -22,7 +22,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from hashlib import blake2s
 from pathlib import Path
@@ -35,7 +35,7 @@ from a2c_smcp.audit.reading import chain_end, first_number, rotated
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.private_files import check_private, lock
 
-__all__ = ["AuditFile", "encoded", "hash_of_arguments", "read_key"]
+__all__ = ["AuditFile", "AuditFileUnusable", "encoded", "hash_of_arguments", "read_key"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +48,12 @@ _PAUSE = 1.0  # seconds between attempts
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
+class AuditFileUnusable(ConfigError):
+    """An audit file cannot be written where it should be."""
+
+
 class AuditFile:
-    """Writes one audit file. Raises `ConfigError` if it cannot be used.
+    """Writes one audit file. Raises `AuditFileUnusable`, or `NotPrivate`; then it leaves no new file behind.
 
     `lost` counts the entries that were dropped since it was opened.
     """
@@ -66,10 +70,7 @@ class AuditFile:
         self._timer: asyncio.TimerHandle | None = None
         self._second, self._prefix = 0, ""
         self._is_closed = False
-        try:
-            is_known = self._open()
-        except OSError as error:
-            raise ConfigError(f"the audit file {path} cannot be written: {error.strerror}") from None
+        is_known = self._open()
         self.write({"event": "audit opened", "pid": os.getpid(), **({} if is_known else STATE_MISSING)})
         self.flush()
 
@@ -80,15 +81,39 @@ class AuditFile:
 
     def _open(self) -> bool:
         """Whether the state of the lines that are there already is known."""
-        folder = self.path.parent
-        check_private(folder, self.path, _beside(self.path, "state"), _beside(self.path, "key"))
-        self._state = os.open(_beside(self.path, "state"), os.O_RDWR | os.O_CREAT, 0o600)
+        files = _beside(self.path, "state"), _beside(self.path, "key"), self.path
+        if not self.path.parent.is_dir():
+            raise AuditFileUnusable(f"there is no folder {self.path.parent} for the audit file {self.path.name}")
+        check_private(self.path.parent, *files)
+        for path in files:
+            if path.exists() and not path.is_file():
+                raise AuditFileUnusable(f"the audit file {self.path} cannot be written: {path} is no regular file")
+        with ExitStack() as stack:
+            try:
+                self._open_files(stack, *files)
+                is_known = self._continue_chain()
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise AuditFileUnusable(f"the audit file {self.path} cannot be written: {why}") from None
+            stack.pop_all()
+        return is_known
+
+    def _open_files(self, undo: ExitStack, state: Path, key: Path, file: Path) -> None:
+        self._state = os.open(state, os.O_RDWR | os.O_CREAT, 0o600)
+        undo.callback(os.close, self._state)
         if not lock(self._state):
-            os.close(self._state)
-            raise ConfigError(f"the audit file {self.path} is written by another process")
+            raise AuditFileUnusable(f"the audit file {file} is written by another process")
+        if not os.fstat(self._state).st_size:
+            undo.callback(state.unlink)
+        for path in (key, file):
+            if not os.path.lexists(path):
+                undo.callback(path.unlink, missing_ok=True)
         os.fchmod(self._state, 0o600)
-        self._keyed = blake2s(key=_key(_beside(self.path, "key")), digest_size=_HASH_SIZE)
-        self._file, self._size = _open_file(self.path)
+        self._keyed = blake2s(key=_key(key), digest_size=_HASH_SIZE)
+        self._file, self._size = _open_file(file)
+        undo.callback(os.close, self._file)
+
+    def _continue_chain(self) -> bool:
         found, begun, self._number, torn = chain_end(self.path)
         if torn:
             os.ftruncate(self._file, self._size - torn)

@@ -27,7 +27,8 @@ class BridgeOptions:
     seconds is ended. `max_kept` are the bytes of messages that are kept, so that a stream that was cut can be resumed.
     With a `sessions_folder`, sessions go on after a restart, and also after they have been idle for long. `wait` is how
     many seconds the start may take until clients are answered, even if the office was not joined yet. `on_client` is
-    called with the name that the client of a request gives itself, for each request.
+    called with the name that the client of a request gives itself, for each request. `on_refused` is called with the
+    tool of each call that the bridge refuses without sending it, why, and the address of the client if it is known.
     """
 
     catalog: CatalogOptions = field(default_factory=CatalogOptions)
@@ -41,3 +42,4 @@ class BridgeOptions:
     sessions_folder: Path | None = None
     wait: float = 5.0
     on_client: Callable[[str], None] | None = None
+    on_refused: Callable[[str, SMCPError, str | None], None] = field(default=lambda tool, error, address: None)

@@ -34,7 +34,7 @@ from a2c_smcp.http.asgi import ASGIApp
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.server.auth.authentication import Principal
 from a2c_smcp.server.mounts import Lifespan
-from a2c_smcp.server.observation import McpClientSeen
+from a2c_smcp.server.observation import McpCallRefused, McpClientSeen
 
 __all__ = ["MCP_PATH", "ClientSeat", "Occupant", "SeatOptions", "Seats"]
 
@@ -62,8 +62,8 @@ class SeatOptions:
     """Times are in seconds. `bridge` makes the options of the bridge of an occupant.
 
     `e2e` and `origin` are those of its agents: see `AsyncSMCPAgentClient`. `on_seen` is told which clients use a seat,
-    `on_refused` which requests, from which address, get none although their key is right. What else is refused, the
-    Server sees itself.
+    `on_refused` which requests, from which address, get none although their key is right, `on_call_refused` which tool
+    calls are not sent. What else is refused, the Server sees itself.
     """
 
     idle: float = 60.0
@@ -74,6 +74,7 @@ class SeatOptions:
     origin: str | None = None
     on_seen: Callable[[McpClientSeen], None] = field(default=lambda seen: None)
     on_refused: Callable[[str | None, SMCPError, Principal], None] = field(default=lambda address, error, who: None)
+    on_call_refused: Callable[[McpCallRefused], None] = field(default=lambda refused: None)
 
 
 class Seats:
@@ -133,7 +134,8 @@ class ClientSeat:
         sealing: dict[str, Any] = {"e2e": options.e2e, "origin": options.origin}
         agent = AsyncSMCPAgentClient(occupant.name, url=url, office=[], auth=self, event_handler=self, **sealing)
         self._clients: dict[str, None] = {}
-        self._bridge = Bridge(agent, occupant.office, replace(options.bridge(occupant), on_client=self._on_client))
+        told = replace(options.bridge(occupant), on_client=self._on_client, on_refused=self._on_call_refused)
+        self._bridge = Bridge(agent, occupant.office, told)
         self.app: ASGIApp = self._bridge.http_app(MCP_PATH)
         self._lifespan = Lifespan(self.app)
         self._options = options
@@ -236,6 +238,10 @@ class ClientSeat:
         self._clients[client] = None
         who = self.occupant
         self._options.on_seen(McpClientSeen(who.office, who.name, client, who.principal))
+
+    def _on_call_refused(self, tool: str, error: SMCPError, address: str | None) -> None:
+        who = self.occupant
+        self._options.on_call_refused(McpCallRefused(who.office, who.name, who.principal, address, tool, error))
 
     async def _rest(self) -> None:
         """Leaves the office if nobody uses it. A seat that was never in it has no sessions, and is closed."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import typer
 
 from a2c_smcp import errors
+from a2c_smcp.audit.file import AuditFileUnusable
 from a2c_smcp.connection import ConnectionLost
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol.results import CallToolResult
@@ -71,6 +72,7 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     SMCPError: _Advice("--log-level debug tells more."),
     errors.BadRequest: _Advice("Correct that, and try again."),
     errors.ConfigError: _Advice("Correct that file, or name another; `a2c-smcp doctor` checks all of it."),
+    AuditFileUnusable: _Advice("Correct that, or give another file with --audit."),
     errors.NotPrivate: _Advice("Do so, then try again."),
     errors.UnsupportedEvent: _Advice("The computer is too old for that: update it."),
     errors.NotCarried: _Advice(

@@ -7,6 +7,8 @@ it, and arrays and objects among them are not read.
 
 from __future__ import annotations
 
+import json
+import re
 from contextlib import suppress
 from typing import Any, cast
 
@@ -169,6 +171,8 @@ _tool = msgspec.json.Decoder(ToolFields)
 _result = msgspec.json.Decoder(_ResultAck)
 _elements = msgspec.json.Decoder(_Elements)
 _value: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_steps = json.JSONDecoder(parse_int=str, parse_float=str)
+_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 class _UnreadObject(dict[str, object]):
@@ -218,7 +222,11 @@ def read_to_record(body: Json) -> RecordedRequest | None:
 
 
 def raw_params(body: Json) -> Json:
-    """The bytes of the field `params` of a JSON object; empty if there is none, or if it cannot be found."""
+    """The bytes of the field `params` of a JSON object; empty if there is none, or if the object cannot be read.
+
+    All of the object stands for them if nothing tells them from equal bytes elsewhere in it. It must be large for that,
+    or very deep, and hold half a surrogate pair.
+    """
     try:
         return memoryview(_params.decode(body).get("params", b""))
     except _NOT_READ:
@@ -229,7 +237,31 @@ def raw_params(body: Json) -> Json:
     except _NOT_READ:
         return b""
     start = whole.find(params)
-    return body[start : start + len(params)]
+    if not params or whole.find(params, start + 1) < 0:
+        return body[start : start + len(params)]
+    return body[_found_by_steps(whole)] if len(whole) < LARGE else body
+
+
+def _found_by_steps(whole: bytes) -> slice:
+    """Where the value of `params` is, the last one if there are several, in a JSON object that was read before."""
+    text = whole.decode("latin-1")  # one character for each byte
+    at, found = text.index("{") + 1, slice(None)
+    try:
+        while text[at := _after_space(text, at)] != "}":
+            name, at = _steps.raw_decode(text, at)
+            begin = _after_space(text, _after_space(text, at) + len(":"))
+            _, end = _steps.raw_decode(text, begin)
+            if name == "params":
+                found = slice(begin, end)
+            at = _after_space(text, end)
+            at += text[at] == ","
+    except RecursionError:
+        return slice(None)
+    return found
+
+
+def _after_space(text: str, at: int) -> int:
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches anywhere
 
 
 def read_tool(body: Json) -> ToolFields:
@@ -238,7 +270,7 @@ def read_tool(body: Json) -> ToolFields:
         return _tool.decode(body)
     except _NOT_READ:
         params = raw_params(body)
-        known = msgspec.Raw(params) if params else NO_PARAMS
+        known = msgspec.Raw(params) if 0 < len(params) < len(body) else NO_PARAMS
         return ToolFields(_tool_of_unusual(body), known, _meta_of_unusual(body))
 
 

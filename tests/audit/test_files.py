@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from a2c_smcp.audit.chain import ChainState, KeptState
-from a2c_smcp.audit.file import AuditFile, hash_of_arguments, read_key
+from a2c_smcp.audit.file import AuditFile, AuditFileUnusable, hash_of_arguments, read_key
 from a2c_smcp.audit.reading import EntryFilter, entries, follow, rotated, verify
 from a2c_smcp.errors import ConfigError, NotPrivate
 from tests.waiting import until
@@ -293,6 +293,29 @@ def test_two_processes_never_share_a_file(tmp_path: Path) -> None:
         AuditFile(tmp_path / "audit.jsonl")
     first.close()
     AuditFile(tmp_path / "audit.jsonl").close()
+
+
+@pytest.mark.parametrize("name", ["audit.jsonl", "audit.jsonl.key", "audit.jsonl.state"])
+def test_what_is_no_regular_file_is_refused_and_nothing_is_left_behind(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name, 0o600)
+    with pytest.raises(AuditFileUnusable, match=f"audit.jsonl cannot be written: .*/{name} is no regular file"):
+        AuditFile(tmp_path / "audit.jsonl")
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_that_cannot_be_opened_leaves_nothing_behind_and_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.symlink_to(tmp_path / "missing" / "audit.jsonl")
+    with pytest.raises(AuditFileUnusable, match="cannot be written: No such file or directory"):
+        AuditFile(path)
+    assert [*tmp_path.iterdir()] == [path]
+    path.unlink()
+    AuditFile(path).close()
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AuditFileUnusable, match=f"there is no folder {tmp_path}/nowhere for the audit file a.jsonl"):
+        AuditFile(tmp_path / "nowhere" / "a.jsonl")
 
 
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
@@ -18,6 +20,8 @@ from a2c_smcp.console.operator.console import OperatorConsole
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
 from a2c_smcp.server.admin.operations import Who
 from a2c_smcp.server.observation.audit import in_one_line
+from a2c_smcp.server.routing_fields import NO_PARAMS, raw_params, read_tool
+from a2c_smcp.server.run import listen, serving
 from tests.audit.test_files import full_disk
 from tests.console.browserless import Visitor
 from tests.peer import Peer, Wire
@@ -63,6 +67,19 @@ async def audited(serve: Any, connect: Any, office: str, tmp_path: Path) -> Audi
     found.agent = await found.member("agent", "planner", instance="canary-instance-of-agent")
     found.computer = await found.member("computer", "laptop", instance="canary-instance-of-laptop")
     return found
+
+
+async def test_a_refusal_over_http_is_recorded_before_its_answer_can_be_read(tmp_path: Path) -> None:
+    app, listener = create_app(Settings(audit=tmp_path / "audit.jsonl")), listen("127.0.0.1", 0)
+    loop, were_answered = asyncio.get_running_loop(), list[bool]()
+    async with serving(app, listener):
+        with socket.create_connection(listener.getsockname()) as client:
+            client.setblocking(False)
+            app.observation.record(lambda happened: were_answered.append(bool(select([client], [], [], 0)[0])))
+            request = "GET /socket.io/?EIO=4&transport=polling&a2c_version=9 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            await loop.sock_sendall(client, request.encode())
+            assert b" 400 " in await loop.sock_recv(client, 65536)
+    assert were_answered == [False]
 
 
 def result(text: str = "3", **more: Any) -> dict[str, Any]:
@@ -313,6 +330,42 @@ async def test_nothing_beside_a_tool_hides_its_name_neither_in_its_line_nor_in_l
     assert [line["req_id"] for line in found if "trace" in line] == ["r4"]
 
 
+REAL = r'{"a" : "\ud800"}'
+FALSE = r'{"a" : "\ue800"}'
+DECOYS = [
+    f'"x":{FALSE}',
+    rf'"a\ud800":[{FALSE}], "params":{FALSE}',
+    r'"x{":"\"}", "":' + FALSE + ',"y":{"params":' + FALSE + "}",
+    f'"x":1e400,"y":{"9" * 40},"é\u2028":{FALSE}',
+    r'"p\u0061rams": ' + FALSE,
+]
+
+
+@pytest.mark.parametrize("decoy", DECOYS)
+async def test_nothing_beside_the_arguments_stands_in_for_them(
+    serve: Any, connect_wire: Callable[..., Awaitable[Wire]], office: str, tmp_path: Path, decoy: str
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    hub = await serve(audit=path, audit_arguments=True)
+    agent, computer = await connect_wire(hub), await connect_wire(hub)
+    await agent.join("agent", "planner", office)
+    await computer.join("computer", "laptop", office)
+    answering = asyncio.create_task(answer_all(computer))
+    about = '"agent":"planner","computer":"laptop","timeout":5,"req_id":"r","tool_name":"add"'
+    await agent.ask(f'42/smcp,1["client:tool_call",{{{decoy} ,\t"params" : {REAL} , {about}}}]', 1)
+    answering.cancel()
+    assert [line["arguments"] for line in entries(path, EntryFilter({"event": "call"}))] == [{"a": "\ud800"}]
+
+
+def test_large_arguments_that_nothing_tells_from_others_are_not_recorded() -> None:
+    beside = '"y":"' + "y" * 200_000 + '"'
+    body = f'{{"tool_name":"add","x":{FALSE},{beside},"params":{REAL}}}'.encode()
+    assert (bytes(raw_params(body)), read_tool(body).params) == (body, NO_PARAMS)
+    alone = f'{{"tool_name":"add",{beside},"params":{REAL}}}'.encode()
+    assert bytes(raw_params(alone)) == bytes(read_tool(alone).params) == REAL.encode()
+    assert raw_params(b'{"x":"\\ud800"}') == b""
+
+
 ODD = st.recursive(
     st.sampled_from(["0", "-0.5e3", "1e999", "true", "null", r'"\ud800"', r'"\n\u2028"', "9" * 40, f'"{"x" * 50}"'])
     | st.text(st.characters(exclude_categories=["Cs"])).map(json.dumps),
@@ -366,6 +419,26 @@ async def test_signing_in_to_the_operators_console_and_out_is_recorded(tmp_path:
     in_order = ["refused", "console sign-in", "console sign-out", "console sign-in"]
     assert found == ["audit opened", *in_order, "audit closed"]
     assert "canary" not in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("language", "told"),
+    [("en", "That is not the admin key of this Server."), ("zh-CN", "这不是此 Server 的管理密钥。")],
+)
+async def test_a_wrong_admin_key_on_the_form_is_told_to_its_visitor_and_to_the_operator(
+    tmp_path: Path, language: str, told: str
+) -> None:
+    path, key = tmp_path / "audit.jsonl", "canary-admin-key-0123456789"
+    app = create_app(Settings(admin_key=key, audit=path))
+    assert app.operations
+    assert app.admin_access
+    visitor = Visitor(OperatorConsole(app.operations, app.admin_access, key))
+    answered = await visitor.post("/console/sign-in", {"key": "canary-wrong"})
+    page = await visitor.get(answered.header("location"), **{"accept-language": language})
+    assert (page.status, told in page.body, "API key is not accepted" in page.body) == (401, True, False)
+    await app.close()
+    (refused,) = entries(path, EntryFilter({"event": "refused"}))
+    assert refused["reason"] == "this is not the admin key of this Server; a client's API key is not accepted here"
 
 
 async def test_trouble_of_the_audit_file_is_in_the_metrics(tmp_path: Path) -> None:

@@ -251,6 +251,10 @@ FAILED = {
         "Port {busy} of 127.0.0.1 is used by another program.",
         "Give another --port, or 0 for a free one.",
     ),
+    "server --port 0 --audit {folder}/nowhere/audit.jsonl": (
+        "Bad configuration: there is no folder {folder}/nowhere for the audit file audit.jsonl.",
+        "Correct that, or give another file with --audit.",
+    ),
     "server --host 203.0.113.1 --api-key xxxxxxxxxxxxxxxx": (
         "Cannot listen on 203.0.113.1:7000: Cannot assign requested address.",
         "Give --host an address of this machine.",

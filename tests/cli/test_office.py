@@ -81,6 +81,12 @@ async def test_what_happens_is_printed_until_ctrl_c(place: Place, hub: Hub, lapt
     assert await program.process.wait() == 1
 
 
+async def test_watching_for_an_event_that_does_not_exist_is_a_wrong_use(run: Run) -> None:
+    refused = await run("office", "watch", "--event", "joind")
+    assert refused.code == 2
+    assert "there is no 'joind', did you mean 'joined'? There are call, " in " ".join(refused.err.split())
+
+
 async def test_events_that_another_node_has_missed_do_not_end_it(place: Place, hub: Hub, laptop: Peer) -> None:
     program = await place.start("office", "watch", "--table", A2C_URL=hub.url, A2C_ADMIN_KEY=ADMIN)
     source = hub.app.operations.source

@@ -229,6 +229,9 @@ async def test_events_are_filtered(operator: Operator, desk: tuple[Peer, Peer]) 
         await planner.ask("server:leave_office", {"office_id": "desk"})
         assert [(await event())["name"] for _ in range(2)] == ["laptop", "planner"]
     assert (await operator.ask("GET", "events", params={"colour": "red"}))[0] == 400
+    status, refused = await operator.ask("GET", "events", params={"event": "left, joind"})
+    assert (status, "there is no 'joind', did you mean 'joined'? There are call, " in refused["message"]) == (400, True)
+    assert "taken over" in refused["message"]
 
 
 async def test_a_reader_that_is_too_slow_is_dropped_and_told() -> None:

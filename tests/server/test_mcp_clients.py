@@ -255,6 +255,46 @@ async def test_each_key_that_is_refused_is_counted_and_in_the_audit_once(starts:
         assert 'a2c_refused_total{code="403",reason="not_authorised"} 2' in await response.text()
 
 
+@ERAS
+async def test_a_call_of_a_tool_that_the_office_does_not_have_leaves_one_entry(
+    starts: Starts, joins: Joins, tmp_path: Path, mode: str
+) -> None:
+    keys, audit = write_keys(tmp_path / "keys.json"), tmp_path / "audit.jsonl"
+    admin = "operator-correct-horse-battery-staple"
+    program = await starts("--mcp", "--metrics", "--keys-file", keys, "--audit", audit, "--admin-key", admin)
+    await joins(program.url)
+    async with client(program.url, mode=mode) as session:
+        assert await called(session, "add", a=1, b=2) == "3"
+        for tool in ("nix", "add\n", "x" * 300):
+            with pytest.raises(MCPError, match="Unknown tool"):
+                await session.call_tool(tool, {})
+    lines = [json.loads(line) for line in audit.read_text("utf-8").splitlines() if '"event":"call"' in line]
+    whole = {name: lines[1][name] for name in lines[1].keys() - {"n", "time", "hash"}}
+    assert whole == {
+        "event": "call",
+        "office": "desk",
+        "agent": "bridge",
+        "principal": "alice",
+        "address": "127.0.0.1",
+        "tool": "nix",
+        "outcome": "not_found",
+        "code": 404,
+        "ran": "not_run",
+        "reason": "'nix'",
+    }
+    told = [(line["tool"], line["outcome"]) for line in lines]
+    assert told == [("add", "ok"), ("nix", "not_found"), (None, "not_found"), (None, "not_found")]
+    async with aiohttp.request("GET", f"{program.url}/metrics") as response:
+        counted = 'a2c_calls_total{event="client:tool_call",outcome="not_found"} 3'
+        assert counted in await response.text()
+    keyed_by = {"Authorization": f"Bearer {admin}"}
+    async with aiohttp.request("GET", f"{program.url}/admin/api/calls/ended", headers=keyed_by) as response:
+        ended_calls = (await response.json())["calls"]
+    assert [(row["tool"], row["outcome"], row["agent"]) for row in ended_calls if row["outcome"] != "ok"] == [
+        (None, "not_found", "bridge"), (None, "not_found", "bridge"), ("nix", "not_found", "bridge")
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("path", "status"), [("", 404), ("/", 404), ("/%E2%80%AEdesk", 400), (f"/{'x' * 200}", 400)])
 async def test_a_path_without_a_valid_office_is_refused(keyed: Program, path: str, status: int) -> None:
     for method in ("GET", "POST"):

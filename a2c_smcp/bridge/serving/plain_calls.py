@@ -103,7 +103,7 @@ class PlainCalls:
             await self._app(scope, receive, send)
             return
         message = await receive()
-        call = None if message.get("more_body") else self._call(name, message.get("body", b""))
+        call = None if message.get("more_body") else self._call(scope, name, message.get("body", b""))
         if call is None:
             await self._app(scope, _again(message, receive), send)
         else:
@@ -132,7 +132,7 @@ class PlainCalls:
         self._usual.add(known)
         return True
 
-    def _call(self, name: str, body: bytes) -> _PlainCall | None:
+    def _call(self, scope: Scope, name: str, body: bytes) -> _PlainCall | None:
         """The call in a body; `None` if it is not a plain call of this tool."""
         try:
             request = _BODY.decode(body)
@@ -153,6 +153,7 @@ class PlainCalls:
             method=_METHOD,
             params=sent,
             request_id=request.id,
+            request=HTTPRequest(scope),
         )
         return _PlainCall(request.id, params, context)
 

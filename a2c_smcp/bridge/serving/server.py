@@ -118,7 +118,7 @@ class OfficeServer(MCPServer):
                 return await self._office.membership.guard(self._office.desktops.call(arguments))
             if name == SEARCH_TOOLS and self._office.catalog.is_searched:
                 return self._found(*search_arguments(arguments))
-            target, arguments = await self._resolved(name, arguments)
+            target, arguments = await self._permitted(context, name, arguments)
         except ToolNotFound as error:
             if trouble := self._office.trouble:
                 return failed_result(trouble, error)
@@ -126,6 +126,15 @@ class OfficeServer(MCPServer):
         except SMCPError as error:
             return failed_result(self._office.explain(error), error)
         return await self._calls.call(context, target, arguments)
+
+    async def _permitted(self, context: Request, name: str, arguments: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
+        """As `_resolved`, and tells of a refusal: nobody else learns of a call that is not sent."""
+        try:
+            return await self._resolved(name, arguments)
+        except SMCPError as error:
+            came_from = context.request.client if context.request else None
+            self._office.options.on_refused(name, error, came_from.host if came_from else None)
+            raise
 
     async def _resolved(self, name: str, arguments: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
         """The tool that a call is for. An office that cannot be used is tried again before. Raises `SMCPError`."""

@@ -27,7 +27,7 @@ _PATH = "/admin/api"
 _PATIENCE = aiohttp.ClientTimeout(total=20.0, sock_connect=5.0)
 _STREAMING = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
 _SWITCH_ON = "Start it with --admin-key KEY or A2C_SERVER_ADMIN_KEY, or correct --url."
-_UNAUTHENTICATED, _NOT_FOUND = 401, 404
+_BAD_REQUEST, _UNAUTHENTICATED, _NOT_FOUND = 400, 401, 404
 _LONGEST_LINE = 1024 * 1024
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class AdminClient:
-    """Asks a Server as an operator. Raises `Failed`."""
+    """Asks a Server as an operator. Raises `Failed`, or `WrongUse` for a wrong filter."""
 
     endpoint: Endpoint
     key: str = field(repr=False)
@@ -101,7 +101,7 @@ class AdminClient:
                 ) as response,
             ):
                 if not response.ok:
-                    raise _refused(response.status, await response.text(), place)
+                    raise _refused(method, response.status, await response.text(), place)
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             why = str(error) or type(error).__name__
@@ -126,7 +126,7 @@ def run_with(work: Coroutine[Any, Any, T]) -> T:
     return run_program(work)
 
 
-def _refused(status: int, text: str, place: str) -> Failed:
+def _refused(method: str, status: int, text: str, place: str) -> Failed | WrongUse:
     try:
         answer = json.loads(text)
         message = str(answer["message"])
@@ -139,4 +139,6 @@ def _refused(status: int, text: str, place: str) -> Failed:
         )
     if status == _NOT_FOUND and "/socket.io/" in message:
         return Failed(f"The operator's interface of {place} is switched off", _SWITCH_ON)
+    if (method, status) == ("GET", _BAD_REQUEST):  # a filter, in the words of the command line
+        return WrongUse(message, "Correct that, and try again.")
     return Failed(message, "`a2c-smcp office ls` and `a2c-smcp key ls` show what there is.")

@@ -71,6 +71,7 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
         origin=Endpoint(url=place).origin,
         on_seen=app.observation.report,
         on_refused=app.hub.refuse_handshake,
+        on_call_refused=app.observation.report_refused,
     )
     url = f"http://{address_of(own)}"
     app.mount(OfficesAsMCPServers(app.authenticate, url, options.authorization_servers, seats), *PREFIXES)

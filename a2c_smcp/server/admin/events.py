@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from a2c_smcp.errors import BadRequest, RateLimited
-from a2c_smcp.server.observation import Happened, Observation, describe
+from a2c_smcp.protocol.names import MAX_NAME
+from a2c_smcp.server.observation import EVENT_NAMES, Happened, Observation, describe
 
 __all__ = ["MOST_HELD", "EventFilter", "EventReader", "EventSource", "Facts"]
 
@@ -34,7 +36,7 @@ class EventFilter:
     def __init__(self, query: Mapping[str, str]) -> None:
         """Raises `BadRequest`."""
         given = dict(query)
-        self._kinds = frozenset(filter(None, given.pop("event", "").split(",")))
+        self._kinds = frozenset(_known_events(given.pop("event", "")))
         if unknown := given.keys() - set(_FIELDS):
             raise BadRequest(f"{min(unknown)}: there is no such filter here, there are event, {', '.join(_FIELDS)}")
         self._wanted = given
@@ -43,6 +45,18 @@ class EventFilter:
         if self._kinds and facts["event"] not in self._kinds:
             return False
         return all(facts.get(field) == value for field, value in self._wanted.items())
+
+
+def _known_events(names: str) -> Iterator[str]:
+    """Raises `BadRequest` for a name that no event has: its reader would wait for ever."""
+    known = (*EVENT_NAMES, DROPPED)
+    for name in filter(None, map(str.strip, names.split(","))):
+        if name not in known:
+            shown = name[:MAX_NAME]
+            near = get_close_matches(shown, known, n=1)
+            meant = f", did you mean {near[0]!r}?" if near else "."
+            raise BadRequest(f"event: there is no {shown!r}{meant} There are {', '.join(known)}")
+        yield name
 
 
 class EventReader:

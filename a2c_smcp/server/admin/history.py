@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import TypeAlias
 
 import msgspec
 
@@ -17,6 +18,7 @@ from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.observation import (
     EventRefused,
     HandshakeRefused,
+    McpCallRefused,
     ReaderCut,
     Recorded,
     answered_size,
@@ -49,6 +51,7 @@ _STEPS = int(WINDOW / _STEP)
 _MOST_ENDED = 1000
 _MOST_REFUSALS = 500
 _MOST_COMPUTERS = 5000
+_Refusal: TypeAlias = HandshakeRefused | EventRefused | McpCallRefused | ReaderCut
 _FINE = frozenset({"ok", "answered"})
 
 
@@ -150,7 +153,7 @@ class History:
             if isinstance(each, Call):
                 if each.event.is_call:
                     self._note_call(each, now)
-            elif isinstance(each, HandshakeRefused | EventRefused | ReaderCut):
+            elif isinstance(each, _Refusal):
                 self._note_refusal(each, now)
 
     def snapshot(self) -> Snapshot:
@@ -193,14 +196,14 @@ class History:
             if reason and isinstance(numbers, ComputerNumbers):
                 numbers.last_failure, numbers.failed_at = reason, now
 
-    def _note_refusal(self, happened: HandshakeRefused | EventRefused | ReaderCut, now: float) -> None:
+    def _note_refusal(self, happened: _Refusal, now: float) -> None:
         facts = describe(happened)
         self._step(now).refused += 1
         text = {name: str(facts.get(name) or "") for name in ("principal", "address", "office", "name", "reason")}
-        if isinstance(happened, EventRefused):
+        if isinstance(happened, EventRefused | McpCallRefused):
             text["name"] = text["name"] or str(facts.get("agent") or "")
-            if happened.event and happened.event.is_call:
-                self._note_refused_call(facts, now)
+        if facts["event"] == "call":
+            self._note_refused_call(facts, now)
         reason = text.pop("reason") or facts["event"]
         self._refusals.append(RefusalRow(now, facts["event"], reason, self._node, facts.get("code"), **text))
 

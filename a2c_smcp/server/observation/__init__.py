@@ -20,6 +20,8 @@ Each thing is reported once in a cluster, by one node:
   another node meanwhile, that node reports the end, once the agent asks again there.
 - A request that was refused before it began, or is not one to a computer: `EventRefused`, by the node of its sender. So
   a tool call leaves either one `CallEnded` or one `EventRefused` whose `event.is_call`.
+- A tool call of an MCP client that this Server's own bridge refuses (`server --mcp`), such as one for a tool that the
+  office does not have, was never sent: `McpCallRefused`.
 - Seats: by the node that committed the change. A client that is back on another connection has `TakenOver` its seats;
   it neither `Left` nor `Joined`.
 - A client that was not let in: `HandshakeRefused`, at the HTTP request or at the CONNECT.
@@ -37,6 +39,7 @@ from a2c_smcp.server.observation.happened import (
     Happened,
     Joined,
     Left,
+    McpCallRefused,
     McpClientSeen,
     OperatorActed,
     ReaderCut,
@@ -48,9 +51,10 @@ from a2c_smcp.server.observation.happened import (
     recorded_fields,
     result_of,
 )
-from a2c_smcp.server.observation.reporting import Observation, Observer, Recorded, Recorder, describe
+from a2c_smcp.server.observation.reporting import EVENT_NAMES, Observation, Observer, Recorded, Recorder, describe
 
 __all__ = [
+    "EVENT_NAMES",
     "CallBegun",
     "CallEnded",
     "CancelAsked",
@@ -62,6 +66,7 @@ __all__ = [
     "Happened",
     "Joined",
     "Left",
+    "McpCallRefused",
     "McpClientSeen",
     "Observation",
     "Observer",

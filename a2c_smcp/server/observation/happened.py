@@ -10,7 +10,7 @@ import msgspec
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol.events import EventSpec
-from a2c_smcp.protocol.names import MAX_NAME
+from a2c_smcp.protocol.names import MAX_NAME, MAX_TOOL_NAME, fault_in
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.results import ANSWERED, OK, TOOL_ERROR, CallResult, call_result
 from a2c_smcp.server.calls.call import Call
@@ -30,6 +30,7 @@ __all__ = [
     "Happened",
     "Joined",
     "Left",
+    "McpCallRefused",
     "McpClientSeen",
     "OperatorActed",
     "ReaderCut",
@@ -208,6 +209,25 @@ class McpClientSeen(msgspec.Struct, eq=False):
     principal: str
 
 
+class McpCallRefused(msgspec.Struct, eq=False):
+    """A tool call of an MCP client (`server --mcp`) was refused before its agent could send it.
+
+    `tool` is the name that the client has given, which may be wrong: `shown_tool` reads it safely.
+    """
+
+    office_id: str
+    agent: str
+    principal: str
+    address: str | None
+    tool: str
+    error: SMCPError
+
+    @property
+    def shown_tool(self) -> str | None:
+        """The tool; `None` if this is not a valid name of one."""
+        return None if fault_in(self.tool, MAX_TOOL_NAME) else self.tool
+
+
 class OperatorActed(msgspec.Struct, eq=False):
     """An operator has changed something. `via` is `api` or `console`; `facts` say what, by names and ids."""
 
@@ -233,6 +253,7 @@ Happened: TypeAlias = (
     | Told
     | ReaderCut
     | McpClientSeen
+    | McpCallRefused
     | OperatorActed
 )
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import singledispatch
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from a2c_smcp.audit.observers import Observers, tell
 from a2c_smcp.protocol.offices import Member
@@ -25,6 +25,7 @@ from a2c_smcp.server.observation.happened import (
     Happened,
     Joined,
     Left,
+    McpCallRefused,
     McpClientSeen,
     OperatorActed,
     ReaderCut,
@@ -34,7 +35,7 @@ from a2c_smcp.server.observation.happened import (
     call_ended,
 )
 
-__all__ = ["Observation", "Observer", "Recorded", "Recorder", "describe"]
+__all__ = ["EVENT_NAMES", "Observation", "Observer", "Recorded", "Recorder", "describe"]
 
 _audit = logging.getLogger("a2c_smcp.audit")
 
@@ -43,6 +44,15 @@ Recorded: TypeAlias = Call | Happened
 """What recorders are told: of a request that has ended, the call itself."""
 
 Recorder: TypeAlias = Callable[[Sequence[Recorded]], None]
+
+# fmt: off
+EventName: TypeAlias = Literal[
+    "call", "call begun", "cancel", "connected", "disconnected", "displaced", "joined", "left", "mcp client",
+    "operator", "refused", "request", "request refused", "slow reader cut", "taken over", "tell", "update",
+]
+# fmt: on
+EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)
+"""What `describe` says as `event`."""
 
 
 class Observation(Observers[Happened]):
@@ -84,8 +94,8 @@ class Observation(Observers[Happened]):
         if self._recorders:
             self._record(happened)
 
-    def report_refused(self, refused: EventRefused) -> None:
-        """Tells that a request was refused before it began. Call it only if `follows_requests`."""
+    def report_refused(self, refused: EventRefused | McpCallRefused) -> None:
+        """Tells that a request was refused before it began, if somebody `follows_requests`."""
         if self.is_watched:
             self.report_often(refused)
         if self._recorders:
@@ -250,11 +260,22 @@ def _(happened: McpClientSeen) -> dict[str, Any]:
 
 
 @describe.register
+def _(happened: McpCallRefused) -> dict[str, Any]:
+    result = call_result(happened.error.code, ran="not_run")
+    who = {"office": happened.office_id, "agent": happened.agent, "principal": happened.principal}
+    return {
+        **_facts("call", **who, address=happened.address),
+        "tool": happened.shown_tool,
+        **_facts(None, outcome=result.outcome, code=result.code, ran=result.ran, reason=happened.error.about),
+    }
+
+
+@describe.register
 def _(happened: OperatorActed) -> dict[str, Any]:
     return _facts("operator", action=happened.action, via=happened.via, address=happened.address, **happened.facts)
 
 
-def _facts(event: str | None, **facts: object) -> dict[str, Any]:
+def _facts(event: EventName | None, **facts: object) -> dict[str, Any]:
     known = {name: fact for name, fact in facts.items() if fact is not None}
     return {"event": event, **known} if event else known
 

@@ -12,8 +12,9 @@ from a2c_smcp.protocol.results import call_result
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.connections import Connections
 from a2c_smcp.server.directory import Directory
-from a2c_smcp.server.observation.happened import CallEnded, EventRefused, Happened
+from a2c_smcp.server.observation.happened import CallEnded, EventRefused, Happened, McpCallRefused
 from a2c_smcp.server.observation.reporting import Recorded
+from a2c_smcp.smcp import TOOL_CALL_EVENT
 from a2c_smcp.telemetry import conventions, tracing
 from a2c_smcp.telemetry.metrics import HistogramSeries, Metrics, Series
 
@@ -42,6 +43,8 @@ class CallMetrics:
                 durations.observe(now - each.until + each.timeout)
             elif type(each) is EventRefused and each.event and each.event.action is Action.FORWARD:
                 self._metrics.count("a2c_calls_total", _label(each.event), call_result(each.error.code).outcome)
+            elif type(each) is McpCallRefused:
+                self._metrics.count("a2c_calls_total", TOOL_CALL_EVENT, call_result(each.error.code).outcome)
 
     def _series_of(self, event: EventSpec, outcome: str) -> tuple[Series, HistogramSeries]:
         calls = self._metrics.counter("a2c_calls_total", _label(event), outcome)

@@ -52,7 +52,7 @@ class ConnectionTable(Protocol):
     app: Application
     limits: Limits
     newcomers: Newcomers
-    before_writes: Callable[[], None]  # records what has happened before a peer is told of it
+    before_writes: Callable[[], None]
 
     def opened(self, http: HttpConnection, transport: asyncio.Transport) -> None: ...
 
@@ -210,7 +210,7 @@ class HttpConnection(asyncio.Protocol):
 
     def wants_body(self, exchange: Exchange) -> None:
         if exchange.expects:
-            self._transport.write(CONTINUE)
+            self._write(CONTINUE)
         self._read_on()
 
     def trust(self) -> None:
@@ -298,14 +298,16 @@ class HttpConnection(asyncio.Protocol):
 
     def write_part(self, data: bytes) -> None:
         if not self._transport.is_closing():
-            self._listener.before_writes()
-            self._transport.write(data)
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        self._listener.before_writes()
+        self._transport.write(data)
 
     def write_whole(self, response: HttpResponse, exchange: Exchange) -> None:
         """One whole response, in one write: some clients close as soon as they have the head."""
         keeps_alive = self.keeps_alive(exchange)
-        self._listener.before_writes()
-        self._transport.write(encoded(response, is_head=exchange.request.method == "HEAD", keeps_alive=keeps_alive))
+        self._write(encoded(response, is_head=exchange.request.method == "HEAD", keeps_alive=keeps_alive))
         self.written(exchange, keeps_alive=keeps_alive)
 
     def written(self, exchange: Exchange, *, keeps_alive: bool) -> None:
@@ -360,7 +362,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
             return
         self._end_stream()
-        self._transport.write(encoded(refusal_response(BadRequest(why)), is_head=False, keeps_alive=False))
+        self._write(encoded(refusal_response(BadRequest(why)), is_head=False, keeps_alive=False))
         self._end()
 
     # Websockets
@@ -392,8 +394,7 @@ class HttpConnection(asyncio.Protocol):
             outcome = refusal_response(SMCPError())
         self._task = None
         if isinstance(outcome, HttpResponse):
-            self._listener.before_writes()
-            self._transport.write(encoded(outcome, is_head=False, keeps_alive=False))
+            self._write(encoded(outcome, is_head=False, keeps_alive=False))
             self._end()
         else:
             self._listener.start_websocket(self, self._transport, outcome, key, ahead)

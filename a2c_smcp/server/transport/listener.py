@@ -39,11 +39,11 @@ class HttpListener:
         self.app = app
         self.limits = limits
         self.newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
-        self.before_writes = before_writes or (lambda: None)
         self._proxies = proxies
         self._connections: set[HttpConnection] = set()
         self._tunnels: set[asyncio.Task[None]] = set()
         self._streams = OwnedTasks()
+        self.before_writes = before_writes or (lambda: None)
         self._turns = Turns(before_writes)
 
     def protocol(self) -> HttpConnection:
