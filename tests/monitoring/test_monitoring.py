@@ -90,9 +90,10 @@ async def scraped(tmp_path: Path) -> AsyncIterator[tuple[Scraped, dict[str, str]
             async with aiohttp.ClientSession() as session:
                 scraped = Scraped(f"http://127.0.0.1:{port}", session)
                 await scraped.until("count(a2c_connections) and count(a2c_computer_tools)")
-                for _ in range(3):
+                for number in (1, 2, 3):
                     ended = await place.run("agent", "call", "laptop", "add", "a=1", "b=2", "--url", url)
                     assert ended.code == 0, ended.err
+                    await scraped.until(f'a2c_calls_total{{event="client:tool_call"}} == {number}')  # a rate needs two
                 await scraped.until('rate(a2c_calls_total{event="client:tool_call"}[1m]) > 0')
                 await scraped.until("rate(a2c_computer_call_duration_seconds_count[1m]) > 0")
                 yield scraped, urls
