@@ -348,7 +348,9 @@ async def received(receive: Callable[[web.Request], Awaitable[web.Response]]) ->
     await runner.cleanup()
 
 
-async def test_the_webhook_is_told_of_arguments_that_utf_8_or_64_bits_cannot_hold(owned: Owned) -> None:
+@asynccontextmanager
+async def told_by_webhook(owned: Owned) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
+    """What a receiver is told of the requests of this owner."""
     told = asyncio.Queue[dict[str, Any]]()
 
     async def receive(request: web.Request) -> web.Response:
@@ -358,6 +360,12 @@ async def test_the_webhook_is_told_of_arguments_that_utf_8_or_64_bits_cannot_hol
     async with received(receive) as url:
         hook = Webhook(url, b"0123456789abcdef", computer="laptop", mask=owned.computer.mask, first_pause=0.01)
         hook.follow(owned.approvals, owned.questions)
+        yield told
+        await hook.close()
+
+
+async def test_the_webhook_is_told_of_arguments_that_utf_8_or_64_bits_cannot_hold(owned: Owned) -> None:
+    async with told_by_webhook(owned) as told:
         arguments = {"text": "\ud800", "number": 10**40}
         request = ApprovalRequest(Caller("desk", "planner"), "write", "python", "write", arguments)
         asked = asyncio.create_task(owned.approvals(request))
@@ -365,19 +373,10 @@ async def test_the_webhook_is_told_of_arguments_that_utf_8_or_64_bits_cannot_hol
             assert (await told.get())["arguments"] == arguments
         owned.approvals.answer(next(iter(owned.approvals)), "yes")
         assert await asked == "yes"
-        await hook.close()
 
 
 async def test_the_webhook_says_of_a_question_when_it_ends(owned: Owned) -> None:
-    told = asyncio.Queue[dict[str, Any]]()
-
-    async def receive(request: web.Request) -> web.Response:
-        told.put_nowait(await request.json())
-        return web.Response()
-
-    async with received(receive) as url:
-        hook = Webhook(url, b"0123456789abcdef", computer="laptop", mask=owned.computer.mask, first_pause=0.01)
-        hook.follow(owned.approvals, owned.questions)
+    async with told_by_webhook(owned) as told:
         call = owned.ask(timeout=300)
         async with asyncio.timeout(PATIENCE):
             event = await told.get()
@@ -385,19 +384,10 @@ async def test_the_webhook_says_of_a_question_when_it_ends(owned: Owned) -> None
         assert event["expires"] - time.time() == pytest.approx(300, abs=10)
         next(iter(owned.questions)).settle(Answer("decline"))
         await call
-        await hook.close()
 
 
 async def test_the_webhook_says_that_what_ends_with_the_office_was_answered_by_nobody(owned: Owned) -> None:
-    told = asyncio.Queue[dict[str, Any]]()
-
-    async def receive(request: web.Request) -> web.Response:
-        told.put_nowait(await request.json())
-        return web.Response()
-
-    async with received(receive) as url:
-        hook = Webhook(url, b"0123456789abcdef", computer="laptop", mask=owned.computer.mask, first_pause=0.01)
-        hook.follow(owned.approvals, owned.questions)
+    async with told_by_webhook(owned) as told:
         happened: list[ComputerHappened] = []
         owned.computer.observation.add(happened.append)
         calls = owned.call("x"), owned.ask()
@@ -414,7 +404,6 @@ async def test_the_webhook_says_that_what_ends_with_the_office_was_answered_by_n
         refused, _ = await asyncio.gather(*calls)
         assert "the computer has left the office" in str(refused), "nobody has said no"
         assert [each.decision for each in happened if isinstance(each, ApprovalAnswered)] == ["none"]
-        await hook.close()
 
 
 async def test_a_listener_that_fails_hides_no_request_and_leaves_none_behind(owned: Owned) -> None:

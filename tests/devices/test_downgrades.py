@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,37 +14,11 @@ from a2c_smcp.devices.identity import Identity
 from a2c_smcp.devices.storage import IdentityStore
 from a2c_smcp.errors import DeviceMismatch
 from a2c_smcp.mcp_events import GET_QUESTIONS_EVENT
-from a2c_smcp.registry import AsyncToolContext
-from tests.computer.hosted import hosted
+from tests.devices.conftest import FORM
 from tests.devices.test_malicious_server import Stage
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("sealed-attacks")
-
-FORM = {"mode": "form", "message": "password?", "requestedSchema": {"type": "object", "properties": {}}}
-
-
-@pytest.fixture
-async def stage(serve: Callable[..., Any], office: str, tmp_path: Path) -> Stage:
-    return Stage(await serve(), office, tmp_path)
-
-
-@pytest.fixture
-async def laptop(stage: Stage) -> AsyncIterator[Computer]:
-    computer = stage.computer("laptop", e2e="prefer")
-
-    @computer.tool(auto_apply=True)
-    async def ask(context: AsyncToolContext) -> str:
-        return str((await context.ask("name?", FORM["requestedSchema"])).action)
-
-    async with at(stage, computer):
-        yield computer
-
-
-@asynccontextmanager
-async def at(stage: Stage, computer: Computer) -> AsyncIterator[None]:
-    async with hosted(computer, stage.url, stage.office, stage.folder / "laptop"):
-        yield
 
 
 def packet(event: str, data: Any) -> bytes:
@@ -98,7 +69,7 @@ async def test_an_invented_list_of_questions_asks_nobody_however_large(stage: St
         return {"questions": [question], "req_id": data["req_id"], "_meta": data["_meta"]}
 
     computer = stage.computer("laptop", sign=True)
-    async with at(stage, computer), stage.agent("off", verify=True) as agent:
+    async with stage.hosting(computer), stage.agent("off", verify=True) as agent:
         stage.malice.answer = invent
         call = asyncio.create_task(
             agent.emit_tool_call(
@@ -115,21 +86,21 @@ async def test_an_invented_list_of_questions_asks_nobody_however_large(stage: St
 
 
 async def test_a_computer_that_only_signs_is_known_by_its_key_and_spoken_to_in_plain(stage: Stage) -> None:
-    async with at(stage, stage.computer("laptop", sign=True)):
+    async with stage.hosting(stage.computer("laptop", sign=True)):
         for _ in range(2):
             async with stage.agent("prefer", verify=True) as agent:
                 assert (await agent.emit_tool_call("laptop", "pay", {"amount": 5})).text == "laptop paid 5"
     seals = stage.computer("laptop", sign=True, e2e="prefer")
-    async with at(stage, seals), stage.agent("prefer", verify=True) as agent:
+    async with stage.hosting(seals), stage.agent("prefer", verify=True) as agent:
         assert (await agent.emit_tool_call("laptop", "pay", {"amount": 6})).text == "laptop paid 6"
         assert stage.malice.passed("request", SEALED_EVENT)
-    async with at(stage, stage.computer("laptop", sign=True)), stage.agent("prefer", verify=True) as agent:
+    async with stage.hosting(stage.computer("laptop", sign=True)), stage.agent("prefer", verify=True) as agent:
         with pytest.raises(DeviceMismatch, match="device forget"):
             await agent.emit_tool_call("laptop", "pay", {"amount": 7})
 
 
 async def test_the_keys_of_a_computer_that_was_known_by_its_signatures_cannot_be_hidden(stage: Stage) -> None:
-    async with at(stage, stage.computer("laptop", sign=True, e2e="prefer")):
+    async with stage.hosting(stage.computer("laptop", sign=True, e2e="prefer")):
         async with stage.agent("off", verify=True) as agent:
             await agent.emit_tool_call("laptop", "pay", {"amount": 5})
         stage.malice.answer = lambda event, data: None if event == GET_DEVICE_EVENT else data
@@ -145,7 +116,7 @@ async def test_the_old_key_vouches_for_the_new_one_where_answers_are_only_signed
 
     async def call(identity: Identity | None, text: str = "abc") -> str:
         stage.identities["laptop"] = identity  # type: ignore[assignment]  # without one, that of the folder is read
-        async with at(stage, stage.computer("laptop", sign=True)):
+        async with stage.hosting(stage.computer("laptop", sign=True)):
             return (await agent.emit_tool_call("laptop", "echo", {"text": text})).text or ""
 
     async with stage.agent("off", verify=True) as agent:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,10 @@ class Stage:
             return "done"
 
         return computer
+
+    def hosting(self, computer: Computer) -> AbstractAsyncContextManager[list[str]]:
+        """Has a computer in the office, with its own state."""
+        return hosted(computer, self.url, self.office, self.folder / computer.name)
 
     @asynccontextmanager
     async def agent(self, e2e: str = "require", **options: Any) -> AsyncIterator[AsyncSMCPAgentClient]:

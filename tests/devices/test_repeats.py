@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,37 +21,11 @@ from a2c_smcp.devices.transcript import CallAddress
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.questions import Answer
-from a2c_smcp.registry import AsyncToolContext
-from tests.computer.hosted import hosted, joins
+from tests.computer.hosted import joins
 from tests.devices.test_malicious_server import Stage
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("sealed-attacks")
-
-FORM = {"mode": "form", "message": "password?", "requestedSchema": {"type": "object", "properties": {}}}
-
-
-@pytest.fixture
-async def stage(serve: Callable[..., Any], office: str, tmp_path: Path) -> Stage:
-    return Stage(await serve(), office, tmp_path)
-
-
-@pytest.fixture
-async def laptop(stage: Stage) -> AsyncIterator[Computer]:
-    computer = stage.computer("laptop", e2e="prefer")
-
-    @computer.tool(auto_apply=True)
-    async def ask(context: AsyncToolContext) -> str:
-        return str((await context.ask("name?", FORM["requestedSchema"])).action)
-
-    async with at(stage, computer):
-        yield computer
-
-
-@asynccontextmanager
-async def at(stage: Stage, computer: Computer) -> AsyncIterator[None]:
-    async with hosted(computer, stage.url, stage.office, stage.folder / "laptop"):
-        yield
 
 
 class Noticed:
