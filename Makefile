@@ -16,15 +16,22 @@ FRAMEWORKS := .cache/frameworks/.ready
 MCP_CLIENTS := .cache/mcp-clients/.ready
 DOCS := .cache/docs/.ready
 BROWSER := .cache/browser/.ready
+WINDOWS := .cache/windows/.ready
+LOWEST := .cache/lowest/.ready
+# Every Python that we promise and this machine has, also those that pyenv keeps.
+PYTHONS := $(strip $(foreach version,3.11 3.12 3.13,$(firstword $(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python) \
+	$(shell command -v python$(version)))))
 
 # Tests of our programs as people run them: at a terminal, as the guides show, killed, flooded, on several nodes, beside
 # published peers.
-PROGRAM_TESTS := tests/cli tests/interop tests/nodes $(wildcard tests/*/test_*program*.py tests/test_*guide*.py) \
+PROGRAM_TESTS := tests/cli tests/interop tests/nodes $(filter-out tests/windows/%,$(wildcard tests/*/test_*program*.py)) $(wildcard tests/test_*guide*.py) \
 	$(patsubst %,tests/test_%.py,client_pages quick_start set_up) \
-	$(patsubst %,tests/bridge/test_%.py,apart http killed through trouble) \
+	$(patsubst %,tests/bridge/test_%.py,apart http killed questions through trouble) \
 	$(patsubst %,tests/server/test_%.py,crowd isolation mcp_clients unauthenticated) \
 	tests/mcp_host/test_hostile_servers.py
-OTHER_TESTS := tests/clients tests/browser tests/monitoring
+PROCESS_TESTS := $(patsubst %,tests/mcp_host/test_%.py,stdio manager session sandbox transports) \
+	$(patsubst %,tests/computer/test_%.py,killed scanners starting program) tests/cli/test_demo.py tests/cli/test_up.py
+OTHER_TESTS := tests/clients tests/browser tests/monitoring tests/servers tests/windows
 
 # A run that keeps no bytecode compiles everything again in each of its processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --workers auto
@@ -44,7 +51,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-fast test-programs test-clients test-monitoring test-browser screenshots conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
+.PHONY: help setup demo demo-cluster test test-fast test-pythons test-python test-lowest test-programs test-clients test-monitoring test-browser test-servers test-posix test-windows screenshots conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-progress bench-against bench-crowds bench-growth bench-pressure
 .PHONY: bench-computer bench-agent bench-registry bench-nodes bench-bridge bench-sealed bench-monitored bench-console bench-catalog bench-directory bench-peers
 
@@ -65,7 +72,7 @@ demo: $(READY) ## Run the main job: a Server, a computer and an agent, printing 
 	@$(BIN)/a2c-smcp demo
 
 demo-cluster: $(READY) ## Three nodes on one Valkey, one of which is killed under load
-	@$(BIN)/a2c-smcp demo --cluster
+	@$(BIN)/python examples/cluster.py
 
 lint: $(READY) ## Style, import contracts and the limits of the layout
 	@$(BIN)/ruff check .
@@ -143,11 +150,36 @@ test: lint $(DOCS) ## All checks, and the tests of the package: about five minut
 test-fast: $(READY) ## The tests that start no process, in half a minute
 	@$(PYTEST) --fast
 
+test-pythons: ## The tests that start no process, and the demo, on each Python from 3.11 to 3.13 of this machine: four minutes
+	@[ -n "$(PYTHONS)" ] || { echo "no Python 3.11, 3.12 or 3.13 is on the PATH, nor kept by pyenv" >&2; exit 1; }
+	@for python in $(PYTHONS); do \
+		version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') && echo "Python $$version: $$python" >&2 && \
+		$(MAKE) --no-print-directory test-python PYTHON=$$python VENV=.cache/python-$$version || exit 1; \
+	done
+
+test-python: $(READY)
+	@$(PYTEST) --fast
+	@$(BIN)/a2c-smcp demo
+
+test-lowest: $(LOWEST) ## The same with the lowest versions of dependencies that pyproject.toml allows
+	@PYTHONDONTWRITEBYTECODE= $(<D)/bin/pytest --workers auto --fast
+	@$(<D)/bin/a2c-smcp demo
+
+$(LOWEST): tests/lowest.txt
+	@echo "installing the lowest versions that are allowed (once, until their lock changes)" >&2
+	$(call install,$(@D),$<)
+	@$(@D)/bin/python $(PIP) --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
 test-programs: $(READY) $(PEERS) ## Our programs at a terminal, in the guides, killed, flooded, on several nodes: four minutes
 	@$(PYTEST) $(PROGRAM_TESTS)
 
 test-clients: $(READY) $(DOCS) $(EXAMPLES) $(CLIENTS) $(FRAMEWORKS) $(MCP_CLIENTS) $(NODE_CLIENT) ## What needs Node.js or a framework: MCP clients of others, examples, JavaScript
 	@$(PYTEST) tests/clients
+
+test-servers: $(READY) ## Twelve MCP servers of npm and PyPI, added and called in their sandboxes: needs npm, git and both registries
+	@command -v node npm git >/dev/null || { echo "these tests need Node.js with npm, and git, which are not on the PATH" >&2; exit 1; }
+	@$(BIN)/pytest tests/servers --workers 2
 
 test-monitoring: $(READY) ## The dashboard and the alerts, with Debian's Prometheus: half a minute
 	@command -v prometheus promtool >/dev/null || { echo "these tests need prometheus and promtool: install Debian's package prometheus" >&2; exit 1; }
@@ -167,6 +199,19 @@ $(BROWSER): tests/browser/requirements.txt tests/browser/package.json tests/brow
 	$(call install,$(@D)/python,$<)
 	@cp tests/browser/package.json tests/browser/package-lock.json $(@D)
 	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null
+	@touch $@
+
+# What a Mac has: no subreaper, no pidfd, no Landlock, no filter of system calls, no /proc for guards.
+test-posix: $(READY) ## The tests of processes without what only Linux has: a minute
+	@_A2C_WITHOUT_LINUX=1 $(PYTEST) $(PROCESS_TESTS)
+
+test-windows: $(READY) $(WINDOWS) ## Server and Computer in Windows' own Python: needs Wine and a compiler, two minutes
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest tests/windows
+
+$(WINDOWS): tests/windows/set_up.py tests/windows/requirements.txt tests/windows/python.txt tests/windows/bcryptprimitives.c
+	@command -v wine x86_64-w64-mingw32-gcc >/dev/null || { echo "these tests need Wine and a compiler for Windows: install Debian's packages wine, wine64 and gcc-mingw-w64-x86-64-posix" >&2; exit 1; }
+	@echo "installing Windows' Python and what a2c-smcp needs there (once, until their locks change)" >&2
+	@$(BIN)/python -m tests.windows.set_up $(@D)
 	@touch $@
 
 conformance: $(READY) $(CONFORMANCE) ## MCP's conformance suite against a computer and a served registry, for each revision of MCP
@@ -264,11 +309,13 @@ COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-has
 
 lock: $(READY) ## Renew requirements.lock from pyproject.toml, and those of the documentation's tools, the clients and the examples
 	@$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements.lock
+	@$(COMPILE) pyproject.toml --all-extras --group dev --resolution lowest-direct --output-file tests/lowest.txt
 	@$(COMPILE) docs/requirements.in --output-file docs/requirements.txt
 	@$(COMPILE) pyproject.toml tests/clients/requirements.in --output-file tests/clients/requirements.txt
 	@$(COMPILE) pyproject.toml examples/requirements.in --extra computer --extra server --output-file examples/requirements.txt
 	@$(COMPILE) examples/frameworks.in --output-file examples/frameworks.txt
 	@$(COMPILE) tests/browser/requirements.in --output-file tests/browser/requirements.txt
+	@$(BIN)/uv pip compile --python-platform x86_64-pc-windows-msvc --python-version 3.11 --generate-hashes --no-emit-index-url --no-strip-extras --upgrade --quiet pyproject.toml --extra computer --extra server --extra cli --extra keyring --extra devices -c requirements.lock --output-file tests/windows/requirements.txt
 
 clean: ## Remove what set-up and tests made
 	@rm -rf $(VENV) .cache site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

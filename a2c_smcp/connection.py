@@ -15,24 +15,24 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from a2c_smcp.endpoint import Credentials, Endpoint, cause_of
 from a2c_smcp.engine import events
-from a2c_smcp.engine.attachments import attach, detach
-from a2c_smcp.engine.packets import Attachment, Malformed, ack_packet, event_packet, payload_size
+from a2c_smcp.engine.packets import Attachment, Malformed, ack_packet, attach, detach, event_packet, payload_size
 from a2c_smcp.errors import BadRequest, CallTimeout, NotAuthenticated, SMCPError, TooLarge, Unavailable
 from a2c_smcp.loops import OwnedTasks, cancel_and_wait
 from a2c_smcp.protocol import codec
-from a2c_smcp.smcp import SMCP_NAMESPACE
+from a2c_smcp.smcp import JOIN_OFFICE_EVENT, LEAVE_OFFICE_EVENT, SMCP_NAMESPACE
 from a2c_smcp.transports import Dial, NotOpened, open_transport
-
-__all__ = ["LOST", "PATIENCE", "Connection", "ConnectionLost", "Later", "OnEvent"]
+from a2c_smcp.types import Role
 
 logger = logging.getLogger(__name__)
 
@@ -43,15 +43,16 @@ _FIRST_ANSWER = 5.0  # seconds until the first HTTP answer of a dial
 _CLOSE_TIMEOUT = 1.0
 _LARGEST_SENT = 8 * 1024 * 1024  # bytes
 _FRAMING = 1024
+_WRONG_NAME = (62, 64)  # verify_code of OpenSSL: the host name, or the address, is not in the certificate
 _NAMESPACE = SMCP_NAMESPACE.encode()
 LOST = object()
 """In place of an ack: the connection was lost before it came."""
 
-OnEvent: TypeAlias = Callable[[str, Any], "Later | Awaitable[Any] | Any"]
+OnEvent: TypeAlias = Callable[[str, Any], "Deferred | Awaitable[Any] | Any"]
 """Called with the name and the payload of an event; its result is acked, also an awaited or a later one."""
 
 
-class Later(NamedTuple):
+class Deferred(NamedTuple):
     """An answer that comes by callback, without a task: `begin` is called with a function that takes the answer."""
 
     begin: Callable[[Callable[[Any], None]], None]
@@ -59,6 +60,41 @@ class Later(NamedTuple):
 
 class ConnectionLost(Unavailable):
     title = "Connection lost"
+
+
+LinkFault = Literal["", "certificate", "certificate name", "no TLS", "TLS", "not SMCP"]
+
+
+class Unreachable(Unavailable):
+    """No connection to the Server could be opened. `fault` decides what to do about it."""
+
+    def __init__(self, reason: str = "", fault: LinkFault = "") -> None:
+        super().__init__(reason)
+        self.fault = fault
+
+
+async def fault_of(error: BaseException, endpoint: Endpoint) -> LinkFault:
+    """The fault of the URL, or of the certificates, of a Server that cannot be reached."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        wrong_name = getattr(error.certificate_error, "verify_code", 0) in _WRONG_NAME
+        return "certificate name" if wrong_name else "certificate"
+    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError) and await _speaks_tls(endpoint):
+        return "TLS"
+    return "no TLS" if isinstance(error, aiohttp.ClientConnectorSSLError) else ""
+
+
+async def _speaks_tls(endpoint: Endpoint) -> bool:
+    """True if an `http` URL names a port that greets in TLS, whatever its certificate is."""
+    parts = urlsplit(endpoint.origin)
+    greeting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    greeting.check_hostname, greeting.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(_FIRST_ANSWER):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 80, ssl=greeting)
+    except (OSError, TimeoutError):
+        return False
+    writer.transport.abort()
+    return parts.scheme == "http"
 
 
 class Connection:
@@ -111,9 +147,11 @@ class Connection:
         except TimeoutError:
             raise self._unreachable("timed out") from None
         except NotOpened as error:
-            raise (self._refusal(error.body) if error.body is not None else self._unreachable(str(error))) from None
+            if error.body is not None:
+                raise self._refusal(error.body) from None
+            raise self._unreachable(str(error), "not SMCP" if error.status else "") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(cause_of(error)) from None
+            raise self._unreachable(cause_of(error), await fault_of(error, self._endpoint)) from None
 
     async def _dial(self, credentials: Credentials, deadline: asyncio.Timeout) -> None:
         def on_answer() -> None:
@@ -121,7 +159,10 @@ class Connection:
             if not deadline.expired():
                 deadline.reschedule(self._loop.time() + PATIENCE)
 
-        http = await self._exit_stack.enter_async_context(_http_session(self._endpoint))
+        at = self._endpoint
+        connector = aiohttp.TCPConnector(ssl=at.ssl) if at.ssl else None
+        session = aiohttp.ClientSession(connector=connector, trust_env=not at.is_local, proxy=at.proxy)
+        http = await self._exit_stack.enter_async_context(session)
         self._transport = await open_transport(Dial(http, self._endpoint, credentials.headers, on_answer))
         self._session = self._transport.session
         self.max_message = min(self._session.max_payload, _LARGEST_SENT) - _FRAMING
@@ -232,7 +273,7 @@ class Connection:
         except Exception:
             logger.exception("an event could not be handled")
             answer = SMCPError().to_wire()
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.begin(partial(self._answer, event.id))
         elif inspect.isawaitable(answer):
             self._tasks.spawn(self._answer_when_done(event.id, answer))
@@ -287,8 +328,8 @@ class Connection:
         error = SMCPError.from_wire(body.get("data", body))
         return error or Unavailable(f"{self._endpoint.shown_url} refuses, {body.get('message', body)}")
 
-    def _unreachable(self, why: str) -> Unavailable:
-        return Unavailable(f"{self._endpoint.shown_url} cannot be reached, {why}")
+    def _unreachable(self, why: str, fault: LinkFault = "") -> Unreachable:
+        return Unreachable(f"{self._endpoint.shown_url} cannot be reached, {why}", fault)
 
     def _tick(self) -> None:
         """Called when the Server should have sent a ping."""
@@ -308,11 +349,13 @@ class Connection:
 
     async def _end(self) -> None:
         """Disconnect, and end all tasks of this connection."""
+        was_lost = self.lost.is_set()
         if self._watch:
             self._watch.cancel()
         await cancel_and_wait(self._reading)
         try:
-            self._session.disconnect(_NAMESPACE)
+            if not was_lost:  # else a Server that still has the line must not take this for a leave
+                self._session.disconnect(_NAMESPACE)
             self._session.close()
             with suppress(aiohttp.ClientError, OSError, NotOpened):
                 async with asyncio.timeout(_CLOSE_TIMEOUT):
@@ -346,11 +389,6 @@ class _Asked(NamedTuple):
             self.answered.set_result(LOST)
 
 
-def _http_session(endpoint: Endpoint) -> aiohttp.ClientSession:
-    connector = aiohttp.TCPConnector(ssl=endpoint.ssl) if endpoint.ssl else None
-    return aiohttp.ClientSession(connector=connector, trust_env=not endpoint.is_local, proxy=endpoint.proxy)
-
-
 def _decoded(packet: events.Event | events.Ack) -> list[Any]:
     """Raises `BadRequest`."""
     content: list[Any] = codec.loads_exactly(packet.body)
@@ -377,7 +415,7 @@ def _encoded(write: Callable[..., bytes], number: int, content: list[Any], most:
 def _encoded_answer(number: int, answer: Any, most: int) -> tuple[bytes, Sequence[bytes]]:
     """An ack packet: a tuple is several arguments, `None` is no argument. What cannot be sent becomes an error."""
     try:
-        if isinstance(answer, codec.Written):
+        if isinstance(answer, codec.Encoded):
             return _checked_size(ack_packet(_NAMESPACE, number, b"[", answer.text.encode(), b"]"), most), ()
         arguments = [] if answer is None else list(answer) if isinstance(answer, tuple) else [answer]
         return _encoded(ack_packet, number, arguments, most)
@@ -391,3 +429,23 @@ def _checked_size(packet: bytes, most: int, attached: Sequence[bytes] = ()) -> b
     if size > most:
         raise TooLarge(f"it has {size} bytes, at most {most} can be sent", size=size)
     return packet
+
+
+# Joining and leaving an office over a connection, for agents and computers.
+
+
+async def join(connection: Connection, role: Role, name: str, office: str, instance: str, **more: Any) -> None:
+    """Join an office, or take up the seat that this instance had. Raises the refusal."""
+    request = {"role": role, "name": name, "office_id": office, "instance": instance, **more}
+    _require_accepted(await connection.ask(JOIN_OFFICE_EVENT, request, PATIENCE))
+
+
+async def leave(connection: Connection, office: str, timeout: float = PATIENCE) -> None:
+    """Leave an office. Raises the refusal."""
+    _require_accepted(await connection.ask(LEAVE_OFFICE_EVENT, {"office_id": office}, timeout))
+
+
+def _require_accepted(answer: Any) -> None:
+    accepted, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (False, f"500 {answer}")
+    if not accepted:
+        raise SMCPError.from_text(reason)

@@ -6,18 +6,6 @@ from typing_extensions import TypedDict
 
 from a2c_smcp.smcp import AgentCallData
 
-__all__ = [
-    "GET_DEVICE_EVENT",
-    "SEALED_EVENT",
-    "DeviceSuccession",
-    "GetDeviceReq",
-    "GetDeviceRet",
-    "SealedReq",
-    "SealedRet",
-    "SealedTell",
-    "Sealing",
-]
-
 GET_DEVICE_EVENT = "client:get_device"
 SEALED_EVENT = "client:sealed"
 

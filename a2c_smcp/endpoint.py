@@ -1,4 +1,4 @@
-"""How to reach a Server: its URL, credentials, TLS and proxy, when to dial again, and why a dial failed, in words."""
+"""The way to a Server: URL, credentials, TLS, proxy, pauses between dials, and the reason why a dial failed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from urllib.parse import urlencode, urlsplit
 
 from a2c_smcp.devices.proving import Prover
 from a2c_smcp.errors import ConfigError, NotAuthenticated
-from a2c_smcp.http.loopback import is_loopback
-from a2c_smcp.protocol import PROTOCOL_VERSION
-
-__all__ = ["Credentials", "Endpoint", "Reconnect", "cause_of", "is_proxy"]
+from a2c_smcp.protocol.names import PROTOCOL_VERSION
+from a2c_smcp.web import is_loopback
 
 _SECRET_PARTS = re.compile(r"(?<=//)[^\s/]*@|\?[^\s'\"]*")
 _PROXIES = ("http", "https")
@@ -28,7 +26,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client authenticates with: the CONNECT `auth` object, and HTTP headers."""
+    """The credentials of a client: the CONNECT `auth` object, and HTTP headers."""
 
     auth: Mapping[str, Any] | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -88,7 +86,7 @@ class Endpoint:
 
     @property
     def may_sign(self) -> bool:
-        """Whether the identity of this device may be proved there: over TLS, or without leaving this machine."""
+        """True if the identity of this device may be proved there: over TLS, or without leaving this machine."""
         return self.origin.startswith("https:") or (self.proxy is None and self.is_local)
 
     async def connect_auth(self, credentials: Credentials, sid: str) -> dict[str, Any] | None:
@@ -98,14 +96,14 @@ class Endpoint:
         return None if credentials.auth is None else dict(credentials.auth)
 
     def retries_after(self, refusal: NotAuthenticated) -> bool:
-        """Whether another CONNECT may succeed, with another proof. Raises `NotAuthenticated` if none may be made."""
+        """True if another CONNECT may succeed, with another proof. Raises `NotAuthenticated` if none may be made."""
         if refusal.details.get("device") is True and not self.may_sign:
             raise NotAuthenticated("this key is bound to a device, which is proved over https only: change the URL")
         return self.prover is not None and self.prover.learns_from(refusal)
 
     @property
     def is_local(self) -> bool:
-        """Whether the Server is on this machine; proxies of the environment are not used then."""
+        """True if the Server is on this machine; proxies of the environment are not used then."""
         return is_loopback(urlsplit(self.url).hostname or "")
 
     def socketio_url(self, transport: str) -> str:
@@ -167,7 +165,7 @@ def is_proxy(url: str) -> bool:
 
 
 def _is_url(url: str, schemes: Sequence[str] = _SCHEMES) -> bool:
-    """Whether it has one of these schemes, a valid host and a valid port."""
+    """True if a URL has one of these schemes, a valid host and a valid port."""
     try:
         parts = urlsplit(url)
         return parts.scheme in schemes and bool((parts.hostname or "").encode("idna")) and parts.port != 0

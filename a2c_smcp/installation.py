@@ -20,8 +20,6 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-__all__ = ["EXTRAS", "install_command", "needs_extra"]
-
 EXTRAS: dict[str, tuple[str, ...]] = {
     "computer": ("mcp", "mcp_types", "httpx2", "anyio", "jmespath", "yaml"),
     "server": ("httptools", "picows", "jwt"),

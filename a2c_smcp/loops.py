@@ -23,33 +23,11 @@ from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from threading import Lock, Thread
-from typing import Any, TypeAlias, TypeVar
-
-__all__ = [
-    "BackgroundLoop",
-    "LoopIsRunning",
-    "OwnedTasks",
-    "cancel_and_wait",
-    "cancel_once",
-    "ended_by_interrupt",
-    "in_thread",
-    "invoke",
-    "invoke_in_thread",
-    "is_cancelled",
-    "is_in_loop",
-    "on_hangup",
-    "run_program",
-    "start_in_thread",
-    "start_in_thread_async",
-    "stop_on_signals",
-    "wait_blocking",
-]
+from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-_Settle: TypeAlias = "Callable[[asyncio.Future[Result]], None]"
 
 _LOOP_IS_BLOCKED = ContextVar("loop_is_blocked", default=False)
 
@@ -59,7 +37,7 @@ class LoopIsRunning(RuntimeError):
 
 
 def is_in_loop() -> bool:
-    """Whether blocking here would stop an event loop: the loop of this thread, or one that waits for this thread."""
+    """True if blocking here would stop an event loop: the loop of this thread, or one that waits for this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -68,7 +46,7 @@ def is_in_loop() -> bool:
 
 
 def is_cancelled() -> bool:
-    """Whether the current task itself is being cancelled. Otherwise a `CancelledError` comes from an awaited thing."""
+    """True if the current task itself is being cancelled. Otherwise a `CancelledError` comes from an awaited thing."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
@@ -99,9 +77,18 @@ def start_in_thread_async(function: Callable[..., Result], *arguments: Any) -> a
     done: asyncio.Future[Result] = loop.create_future()
 
     def run() -> None:
-        settle = _outcome(function, arguments)
+        settle: Callable[[Any], None] = done.set_result
+        try:
+            outcome: Any = function(*arguments)
+        except BaseException as error:
+            settle, outcome = done.set_exception, error
+            if isinstance(error, StopIteration):
+                # A future refuses StopIteration, and its waiter would wait for ever. Coroutines turn it into this.
+                outcome = RuntimeError("a function in a thread raised StopIteration")
+                outcome.__cause__ = error
         with suppress(RuntimeError):  # the loop was closed: nothing waits for the result
-            loop.call_soon_threadsafe(_settle_once, done, settle)
+            loop.call_soon_threadsafe(_settle_once, done, settle, outcome)
+        del outcome  # an error and this frame would refer to each other
 
     _start(run, function, copy_context())
     return done
@@ -131,26 +118,9 @@ def _start(run: Callable[[], None], function: Callable[..., Any], context: Conte
     Thread(target=context.run, args=(run,), name=name, daemon=True).start()
 
 
-def _outcome(function: Callable[..., Result], arguments: tuple[Any, ...]) -> _Settle[Result]:
-    try:
-        result = function(*arguments)
-    except StopIteration as error:
-        # A future refuses StopIteration, and its waiter would wait for ever. Coroutines turn it into the same error.
-        failure = RuntimeError("a function in a thread raised StopIteration")
-        failure.__cause__ = error
-        return _failing(failure)
-    except BaseException as error:
-        return _failing(error)
-    return lambda done: done.set_result(result)
-
-
-def _failing(error: BaseException) -> _Settle[Result]:
-    return lambda done: done.set_exception(error)
-
-
-def _settle_once(done: asyncio.Future[Result], settle: _Settle[Result]) -> None:
+def _settle_once(done: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
     if not done.done():
-        settle(done)
+        settle(outcome)
 
 
 def wait_blocking(
@@ -308,7 +278,7 @@ def run_program(work: Coroutine[Any, Any, Result]) -> Result:
 
 def stop_on_signals() -> asyncio.Event:
     """Returns an event that the first SIGINT or SIGTERM sets. The second one cancels the current task."""
-    loop, task, stop = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+    task, stop = asyncio.current_task(), asyncio.Event()
     assert task
 
     def on_signal() -> None:
@@ -317,9 +287,38 @@ def stop_on_signals() -> asyncio.Event:
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):  # Windows
-            loop.add_signal_handler(number, on_signal)
+        handle_signal(number, on_signal)
     return stop
+
+
+def handle_signal(number: int, action: Callable[[], None]) -> Callable[[], None]:
+    """Calls `action` in the running loop at a signal. Returns a function that restores the handler of before.
+
+    Windows raises SIGINT for Ctrl-C, and SIGBREAK for Ctrl-Break and a closed window, which is SIGINT here as well.
+    """
+    loop, before = asyncio.get_running_loop(), signal.getsignal(number)
+    ctrl_break = getattr(signal, "SIGBREAK", None)
+    if ctrl_break is None:
+        loop.add_signal_handler(number, action)
+
+        def restore() -> None:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before)
+
+        return restore
+
+    def on_signal(*_: object) -> None:
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(action)
+
+    numbers = [number, ctrl_break] if number == signal.SIGINT else [number]
+    befores = [signal.signal(each, on_signal) for each in numbers]
+
+    def restore_all() -> None:
+        for each, handler in zip(numbers, befores, strict=True):
+            signal.signal(each, handler)
+
+    return restore_all
 
 
 def on_hangup(action: Callable[[], None]) -> None:
@@ -334,22 +333,18 @@ def ended_by_interrupt() -> Iterator[None]:
 
     SIGINT stays with the program if other tasks run, outside the main thread, and if it has a handler of its own.
     """
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    task = asyncio.current_task()
     if task is None or asyncio.all_tasks() != {task} or not _has_default_interrupt():
         yield
         return
-    before, was_interrupted = signal.getsignal(signal.SIGINT), False
+    was_interrupted = False
 
     def on_interrupt() -> None:
         nonlocal was_interrupted
         was_interrupted = True
         task.cancel()
 
-    try:
-        loop.add_signal_handler(signal.SIGINT, on_interrupt)
-    except NotImplementedError:  # Windows
-        yield
-        return
+    restore = handle_signal(signal.SIGINT, on_interrupt)
     try:
         yield
     except asyncio.CancelledError:
@@ -357,8 +352,7 @@ def ended_by_interrupt() -> Iterator[None]:
             raise
         task.uncancel()
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
+        restore()
 
 
 def _has_default_interrupt() -> bool:

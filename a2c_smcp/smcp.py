@@ -4,62 +4,8 @@ from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
-from a2c_smcp.types import SERVER_NAME, TOOL_NAME, Attributes, Desktop, Role
-
-__all__ = [
-    "CANCEL_TOOL_CALL_EVENT",
-    "CANCEL_TOOL_CALL_NOTIFICATION",
-    "ENTER_OFFICE_NOTIFICATION",
-    "GET_CONFIG_EVENT",
-    "GET_DESKTOP_EVENT",
-    "GET_TOOLS_EVENT",
-    "JOIN_OFFICE_EVENT",
-    "LEAVE_OFFICE_EVENT",
-    "LEAVE_OFFICE_NOTIFICATION",
-    "LIST_ROOM_EVENT",
-    "SMCP_NAMESPACE",
-    "TOOL_CALL_EVENT",
-    "UPDATE_CONFIG_EVENT",
-    "UPDATE_CONFIG_NOTIFICATION",
-    "UPDATE_DESKTOP_EVENT",
-    "UPDATE_DESKTOP_NOTIFICATION",
-    "UPDATE_TOOL_LIST_EVENT",
-    "UPDATE_TOOL_LIST_NOTIFICATION",
-    "AgentCallData",
-    "BaseMCPServerConfig",
-    "Desktop",
-    "EnterOfficeNotification",
-    "EnterOfficeReq",
-    "GetComputerConfigReq",
-    "GetComputerConfigRet",
-    "GetDeskTopReq",
-    "GetDeskTopRet",
-    "GetToolsReq",
-    "GetToolsRet",
-    "LeaveOfficeNotification",
-    "LeaveOfficeReq",
-    "ListRoomReq",
-    "ListRoomRet",
-    "MCPSSEConfig",
-    "MCPSSEParameters",
-    "MCPServerCommandInput",
-    "MCPServerConfig",
-    "MCPServerInput",
-    "MCPServerInputBase",
-    "MCPServerPickStringInput",
-    "MCPServerPromptStringInput",
-    "MCPServerStdioConfig",
-    "MCPServerStdioParameters",
-    "MCPServerStreamableHttpConfig",
-    "MCPServerStreamableHttpParameters",
-    "SMCPTool",
-    "SessionInfo",
-    "ToolCallReq",
-    "ToolMeta",
-    "UpdateComputerConfigReq",
-    "UpdateMCPConfigNotification",
-    "UpdateToolListNotification",
-]
+from a2c_smcp.types import SERVER_NAME, TOOL_NAME, Attributes, Role
+from a2c_smcp.types import Desktop as Desktop
 
 SMCP_NAMESPACE = "/smcp"
 

@@ -37,8 +37,6 @@ from a2c_smcp.engine.packets import Attachment, Malformed, encode_payload
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits
 from a2c_smcp.loops import cancel_and_wait
 
-__all__ = ["Dial", "NotOpened", "Transport", "open_transport"]
-
 _HEAD_START = 1.0  # seconds
 _CLOSE = 1.0
 _POST = aiohttp.ClientTimeout(total=60)
@@ -56,16 +54,16 @@ Take: TypeAlias = Callable[[Happening], None]
 
 
 class NotOpened(Exception):
-    """The answer is not that of an Engine.IO server, or is a refusal. `body` is its JSON object, if it has one."""
+    """The answer is not that of an Engine.IO server, or is a refusal, with its HTTP status and JSON object if any."""
 
-    def __init__(self, reason: str, body: Mapping[str, Any] | None = None) -> None:
-        self.body = body
+    def __init__(self, reason: str, body: Mapping[str, Any] | None = None, status: int | None = None) -> None:
+        self.body, self.status = body, status
         super().__init__(reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """What a dial needs. `on_answer` is called for each HTTP answer."""
+    """The parameters of a dial. `on_answer` is called for each HTTP answer."""
 
     http: aiohttp.ClientSession
     endpoint: Endpoint
@@ -88,7 +86,7 @@ class _Cork:
         self._count = 0
 
     def on_packet(self) -> None:
-        """To be called before each packet is written."""
+        """Call this before each packet is written."""
         self._count += 1
         if self._count == 1:
             self._loop.call_soon(self._on_turn)
@@ -305,7 +303,7 @@ async def _require_ok(answer: aiohttp.ClientResponse) -> None:
     with suppress(ValueError, NotOpened):
         body = json.loads(await _read(answer, _LARGEST_REFUSAL))
     reason = f"Unexpected status code {answer.status} in server response"
-    raise NotOpened(reason, body if isinstance(body, dict) else None)
+    raise NotOpened(reason, body if isinstance(body, dict) else None, answer.status)
 
 
 def _require_open(happening: Happening | None) -> None:

@@ -34,6 +34,7 @@ SECTIONS: dict[str, Path | str] = {
     "bridge_catalog": OURS,
     "tool_search": OURS,
     "sandboxed_start": OURS,
+    "on_call": OURS,
 }
 """Each is a module of its own, and the Python that has what it stands on, or its peers."""
 

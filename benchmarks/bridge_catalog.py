@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, OfferedTool, Target, catalog
-from a2c_smcp.bridge.names import GivenNames
+from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, catalog
+from a2c_smcp.bridge.names import GivenNames, OfferedTool, Target
 from benchmarks.report import save
 from benchmarks.table import Row, median, options, per, report
 

@@ -58,17 +58,19 @@ class Stream:
 class Browser:
     """A session of an operator at the console of a Server."""
 
-    def __init__(self, url: str, cookies: dict[str, str]) -> None:
-        self.url, self.cookies = url, cookies
+    def __init__(self, url: str, secret: str) -> None:
+        self.url, self.secret = url, secret
 
     async def load(self, path: str) -> Loaded:
-        """Loads a page as a browser does that has kept nothing: new connections, the files of the page all at once."""
+        """Loads a page as a browser does that has kept nothing: new connections, files at once, then the page."""
         start = time.perf_counter()
         async with self._session() as session:
-            page = await self._get(session, f"/console{path}")
-            found = dict.fromkeys(FILES.findall(page))
+            async with asyncio.timeout(PATIENCE), aiohttp.request("GET", f"{self.url}/console{path}") as navigation:
+                first = await navigation.text()
+            found = dict.fromkeys(FILES.findall(first))
             files = await asyncio.gather(*(self._get(session, each) for each in found))
-        return Loaded(time.perf_counter() - start, sum(map(len, [page, *files])))
+            page = await self._get(session, f"/console{path}")
+        return Loaded(time.perf_counter() - start, sum(map(len, [first, *files, page])))
 
     @asynccontextmanager
     async def open(self, path: str) -> AsyncIterator[Stream]:
@@ -93,8 +95,8 @@ class Browser:
 
     def _session(self) -> aiohttp.ClientSession:
         wait = aiohttp.ClientTimeout(total=None, connect=PATIENCE)
-        jar = aiohttp.CookieJar(unsafe=True)  # for an address without a name
-        return aiohttp.ClientSession(cookies=self.cookies, cookie_jar=jar, timeout=wait, read_bufsize=LARGEST_EVENT)
+        headers = {"X-A2C-Session": self.secret}
+        return aiohttp.ClientSession(headers=headers, timeout=wait, read_bufsize=LARGEST_EVENT)
 
     async def _get(self, session: aiohttp.ClientSession, path: str) -> str:
         async with asyncio.timeout(PATIENCE), session.get(self.url + path) as response:
@@ -106,13 +108,13 @@ async def signed_in(url: str, admin_key: str) -> Browser:
     """Sends the form of the first page."""
     sent, headers = urlencode({"key": admin_key}), {"Origin": url, "Content-Type": "application/x-www-form-urlencoded"}
     async with (
-        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
-        session.post(f"{url}/console/sign-in", data=sent, headers=headers, allow_redirects=False) as response,
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/console/sign-in", data=sent, headers=headers) as response,
     ):
-        cookies = {name: morsel.value for name, morsel in response.cookies.items()}
-    if "a2c_operator" not in cookies:
+        secret = (await response.json(content_type=None) or {}).get("secret")
+    if not secret:
         raise Refused(f"the console did not let the operator in: {response.status}")
-    return Browser(url, cookies)
+    return Browser(url, secret)
 
 
 async def _read(content: aiohttp.StreamReader, stream: Stream) -> None:

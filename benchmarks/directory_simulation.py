@@ -18,13 +18,11 @@ from secrets import token_urlsafe
 
 import uvloop
 
-from a2c_smcp.server.directory.mirror import Mirror
-from a2c_smcp.server.directory.nodes import Pace
-from a2c_smcp.server.directory.records import SeatRecord
-from a2c_smcp.server.directory.redis import RedisDirectory
-from a2c_smcp.server.directory.store import Store
-from a2c_smcp.server.directory.store_connection import StoreConnection
-from a2c_smcp.server.offices.seating import Offices
+from a2c_smcp.server.cluster.memory import Pace
+from a2c_smcp.server.cluster.mirror import Mirror, SeatRecord
+from a2c_smcp.server.cluster.redis import RedisDirectory
+from a2c_smcp.server.cluster.store import Store, StoreConnection
+from a2c_smcp.server.seating import Offices
 from benchmarks.growth import Curve
 from benchmarks.machine import pin_generator
 from benchmarks.paper import CLUSTERS, Costs, Message, tell

@@ -86,6 +86,9 @@ GOALS = (
     Goal("bridge_catalog.tools", "200 computers with 50 equal tools: what an MCP client is sent", "≤", 50, " tools"),
     Goal("bridge_catalog.build", "the same list", "≤", 50, " ms of CPU to build"),
     Goal("sandboxed_start.added", "start of an MCP server in a strict sandbox", "≤", 20, " ms more than without"),
+    Goal("on_call.processes", "ten MCP servers asleep", "≤", 0, " processes of them"),
+    Goal("on_call.memory", "the same, each", "≤", 1, " MiB"),
+    Goal("on_call.first", "the first call of one of them, beside a start and a call", "≤", 1.2, "× its time"),
 )
 
 

@@ -202,7 +202,7 @@ async def first_paints(browser: Browser, loads: int) -> dict[str, list[float]]:
     command = (BROWSER / "python" / "bin" / "python", "-m", "benchmarks.first_paint")
     paths = {f"/console{path}": page for page, path in PAGES.items()}
     process = await asyncio.create_subprocess_exec(
-        *command, browser.url, json.dumps(browser.cookies), str(loads), *paths, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        *command, browser.url, browser.secret, str(loads), *paths, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     printed, _ = await process.communicate()
     return {paths[path]: seconds for path, seconds in json.loads(printed).items()} if process.returncode == 0 else {}

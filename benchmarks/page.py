@@ -110,6 +110,11 @@ _ABOUT = {
         "An MCP server of one file, written in Python, from its start until it has answered its first request: without "
         "a sandbox, and in the strict one."
     ),
+    "on_call": (
+        "Ten MCP servers of one file, written in Python, with 20 tools each: asleep (`start: on_call`), and running. "
+        "Memory is what no other process shares, of all processes together. The first call of a server that is asleep "
+        "is compared with a start of it and a call."
+    ),
 }
 
 

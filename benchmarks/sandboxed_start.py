@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
+from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.manager import transport_for
-from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
-from a2c_smcp.mcp_host.sandbox.plan import possible
+from a2c_smcp.mcp_host.processes.plan import possible
 from a2c_smcp.mcp_host.sessions.session import MCPSession
 from benchmarks.report import save
 from benchmarks.table import Row, in_turn, median, options, per, report
@@ -31,7 +31,7 @@ def config(sandbox: str | None) -> MCPServerConfig:
 async def started(guard: ProcessGuard, server: MCPServerConfig) -> tuple[float, float]:
     """The seconds until it can be used, and those until it is gone again."""
     session = MCPSession(
-        "desk", lambda: transport_for(server, guard), on_event=lambda *_: None, policy=HostPolicy(), legacy=True
+        "desk", lambda: transport_for(server, guard), on_event=lambda *_: None, policy=HostLimits(), legacy=True
     )
     begin = time.perf_counter()
     try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, OfferedTool, Target, catalog
-from a2c_smcp.bridge.names import GivenNames
+from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, catalog
+from a2c_smcp.bridge.names import GivenNames, OfferedTool, Target
 from benchmarks.report import save
 from benchmarks.table import Row, median, options, per, report
 from tests.bridge.tool_queries import ToolQuery, all_queries, all_tools

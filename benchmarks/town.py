@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from secrets import token_urlsafe
 
 from a2c_smcp.protocol.offices import Member, instance_digest
-from a2c_smcp.server.directory.nodes import LeaseToken, Pace, sid_at
-from a2c_smcp.server.directory.records import SeatRecord
-from a2c_smcp.server.directory.store import Store
-from a2c_smcp.server.directory.store_connection import StoreConnection
+from a2c_smcp.server.cluster.memory import LeaseToken, Pace, new_sid
+from a2c_smcp.server.cluster.mirror import SeatRecord
+from a2c_smcp.server.cluster.store import Store, StoreConnection
 from a2c_smcp.types import Role
 from benchmarks.machine import measured_core
 from benchmarks.processes import Running
@@ -164,7 +163,7 @@ def member_of(node: str, name: str, office_id: str) -> Member:
     """A client of ours, which has an instance."""
     role: Role = "agent" if name == "agent" else "computer"
     instance = instance_digest("tenant", role, name, token_urlsafe())
-    return Member(sid_at(node, token_urlsafe(15)), role, name, office_id, instance, "tenant", "0.4.0")
+    return Member(new_sid(node), role, name, office_id, instance, "tenant", "0.4.0")
 
 
 def _office(office_id: str, nodes: int) -> list[tuple[int, Member]]:

@@ -13,8 +13,7 @@ import asyncio
 from office import OFFICE, office_of
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.computer import Computer
-from a2c_smcp.computer.approval import ApprovalRequest
+from a2c_smcp.computer import ApprovalRequest, Computer
 from a2c_smcp.errors import ApprovalRefused
 
 shopping = ["milk"]

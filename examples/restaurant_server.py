@@ -26,7 +26,7 @@ restaurant = MCPServer("restaurant")
 
 
 class Table(BaseModel):
-    """What the restaurant needs to know."""
+    """The details of a reservation."""
 
     people: int = Field(2, title="People", description="How many will come?", ge=1, le=12)
     place: Literal["inside", "terrace"] = Field("inside", title="Place")

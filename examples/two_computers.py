@@ -20,13 +20,13 @@ laptop, phone = Computer("laptop"), Computer("phone")
 
 @laptop.tool(name="battery", auto_apply=True)
 def laptop_battery() -> int:
-    """How full the battery is, in percent."""
+    """The charge of the battery, in percent."""
     return 80
 
 
 @phone.tool(name="battery", auto_apply=True)
 def phone_battery() -> int:
-    """How full the battery is, in percent."""
+    """The charge of the battery, in percent."""
     return 15
 
 

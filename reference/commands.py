@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 import typer.main
@@ -95,6 +95,8 @@ def _row(option: Any) -> tuple[str, str, str, str]:
 
 def _wanted(kind: Any) -> str:
     """The kind of value that an option takes, as its help shows it."""
+    if get_origin(kind) is Literal:
+        return "/".join(get_args(kind))
     inner = [each for each in get_args(kind) if each is not type(None)]
     if inner:
         return _wanted(inner[0])

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from a2c_smcp.cli.setup_files import NAMES, SetupOptions
-from a2c_smcp.computer.policy.rules import AccessPolicy, BudgetEntry, PolicyRule, ServerStatement
-from a2c_smcp.computer.scanners.config import ScannerConfig
+from a2c_smcp.computer.consent.programs import ScannerConfig
+from a2c_smcp.computer.consent.rules import AccessPolicy, BudgetEntry, PolicyRule, ServerStatement
 from a2c_smcp.mcp_host.config import servers as model
 from a2c_smcp.server import Limits, Settings
 from reference import markdown
@@ -69,6 +69,8 @@ _MEANINGS: dict[str, str] = {
     "protocol": "`older`: speak a revision of MCP with sessions to it, even if it knows a newer one.",
     "questions_for_agents": "Private questions that agents may answer, not only the owner: `secret`, `url`.",
     "pin": "When a tool changes its definition: `ask` its owner again, `warn`, or `off`. Otherwise `--pin` decides.",
+    "start": "`on_call`: its first use starts it; until then it is listed as it was seen last.",
+    "idle_stop": "Seconds without use after which it is stopped until it is used again. Otherwise `--idle-stop`.",
     "function": "The function that checks calls: `module:function` or `file.py:function`.",
     "when": "When it checks: before and after each call, or only one of them.",
     "deadline": "Seconds that it has for an answer, at most 600. Without one the call is refused.",
@@ -88,7 +90,7 @@ _MEANINGS: dict[str, str] = {
     "encoding_error_handler": "How bytes that are not in this encoding are handled.",
     "url": "The URL of the server.",
     "headers": "Sent with every request.",
-    "timeout": "For a request; in seconds where it is a number.",
+    "timeout": "For each request but calls of tools; a start has as long, at least 30 s. In seconds if a number.",
     "sse_read_timeout": "How long the stream may be silent; in seconds where it is a number.",
     "terminate_on_close": "Notify the server when the session ends.",
     "auth": "How to sign in to it by OAuth; without it, as its provider wants, with your browser.",

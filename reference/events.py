@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 from typing_extensions import is_typeddict
 
 from a2c_smcp import mcp_events, smcp
+from a2c_smcp.protocol import operations
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, EventSpec
 from reference import markdown
 from reference.markdown import code, table
@@ -47,7 +48,8 @@ def page() -> str:
         "`--legacy-notices` to all.",
         table(["older", "means"], _older()),
         "## Structures",
-        "The structures of the specification are in `a2c_smcp.smcp`, those we add in `a2c_smcp.mcp_events`.",
+        "The structures of the specification are in `a2c_smcp.smcp`, those we add in `a2c_smcp.mcp_events` "
+        "and `a2c_smcp.protocol.operations`.",
         *(f"### {name}\n\n{_fields(shape, shape.__required_keys__)}" for name, shape in _structures()),
     )
 
@@ -79,5 +81,5 @@ def _older() -> list[tuple[str, str]]:
 
 
 def _structures() -> list[tuple[str, Any]]:
-    words = {name: getattr(module, name) for module in (smcp, mcp_events) for name in module.__all__}
+    words = {name: value for module in (smcp, mcp_events, operations) for name, value in vars(module).items()}
     return [(name, shape) for name, shape in sorted(words.items()) if is_typeddict(shape)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from a2c_smcp.protocol.mcp_features import FEATURES, REVISIONS, MCPFeature
 from reference import markdown
+from reference.features import FEATURES, REVISIONS, MCPFeature
 from reference.markdown import code, table
 
 __all__ = ["page"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from a2c_smcp.telemetry import conventions
-from a2c_smcp.telemetry.catalog import COMPUTER, LATENCY_BUCKETS, SERVER
-from a2c_smcp.telemetry.metrics import MetricSpec
+from a2c_smcp.telemetry.metrics import COMPUTER, LATENCY_BUCKETS, SERVER, MetricSpec
 from reference import markdown
 from reference.markdown import code, table
 

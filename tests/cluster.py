@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from a2c_smcp.server import Limits, Settings, create_app
-from a2c_smcp.server.directory.nodes import Pace
-from a2c_smcp.server.directory.redis import RedisDirectory
+from a2c_smcp.server.cluster.memory import Pace
+from a2c_smcp.server.cluster.redis import RedisDirectory
 from a2c_smcp.server.run import address_of, listen, serving
-from tests.balancer import Balancer
+from tests.balancer import Balancer, exchange
 from tests.conftest import Hub
 
 __all__ = ["STEADY", "Front", "serving_node"]
@@ -35,12 +35,12 @@ async def serving_node(
     tls: Path | None = None,
     **settings: Any,
 ) -> AsyncIterator[Hub]:
-    """With `tls`, a folder that has `cert.pem` and `key.pem`, other nodes reach it over TLS, and so does everybody."""
+    """With `tls`, a folder that has `cert.pem` and `cert-key.pem`, everybody reaches it over TLS, other nodes too."""
     listener = listen("127.0.0.1", 0)
     url = f"{'https' if tls else 'http'}://{address_of(listener)}"
     directory = RedisDirectory(store, node=name, node_url=url, prefix=prefix, pace=pace)
     app = create_app(Settings(directory=directory, limits=Limits(**(limits or {})), **settings))
-    files = {"tls_cert": tls / "cert.pem", "tls_key": tls / "key.pem"} if tls else {}
+    files = {"tls_cert": tls / "cert.pem", "tls_key": tls / "cert-key.pem"} if tls else {}
     async with serving(app, listener, **files):
         yield Hub([app], [address_of(listener)])
 
@@ -61,29 +61,11 @@ class Front(Balancer):
             address = next(self._turn) if b"sid=" in head.partition(b"\r\n")[0] else self._home
             self.asked[address] += 1
             there, back = await asyncio.open_connection(*address.split(":"))
-            with closing(back):
-                back.write(head if b"upgrade: websocket" in head.lower() else _without_keeping(head))
-                await _first_of(_pump(reader, back), _pump(there, writer))
+            back.write(head if b"upgrade: websocket" in head.lower() else _without_keeping(head))
+            await exchange((reader, back), (there, writer))
 
 
 def _without_keeping(head: bytes) -> bytes:
     first, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     kept = [field for field in fields if not field.lower().startswith(b"connection:")]
     return b"\r\n".join([first, *kept, b"connection: close", b"", b""])
-
-
-async def _first_of(*ways: Coroutine[Any, Any, None]) -> None:
-    tasks = [asyncio.create_task(way) for way in ways]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    while data := await source.read(65536):
-        sink.write(data)
-        await sink.drain()
-    await sink.drain()

@@ -8,26 +8,30 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from a2c_smcp.server import Limits, Settings, SMCPApp, create_app
-from a2c_smcp.server.directory.redis import RedisDirectory
+from a2c_smcp.server.cluster.redis import RedisDirectory
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.fast import forbidden_processes, is_fast
 from tests.peer import Peer, Wire
-from tests.valkey import running_valkey
+from tests.valkey import Valkey, running_valkey
 from tests.web_server import by_uvicorn
 from tests.workers import Workers, number_of_workers
+
+if TYPE_CHECKING:
+    from tests.shown_output import Machine
+    from tests.stage.place import Place
 
 os.environ.setdefault("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")  # nothing enters the user's own
 gc.disable()  # until all tests are collected, which takes two thirds of the time without it
@@ -135,6 +139,25 @@ class SharedHubs:
 
 
 @pytest.fixture(scope="session")
+def lasting_valkey() -> Iterator[Valkey]:
+    """One store for all tests that do it no harm."""
+    with running_valkey() as valkey:
+        yield valkey
+
+
+@pytest.fixture
+def valkey(lasting_valkey: Valkey) -> Valkey:
+    """The store of the test's nodes. A module whose tests hurt it has one of its own."""
+    return lasting_valkey
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A place in the store that no other test knows."""
+    return f"test-{uuid4().hex[:12]}:"
+
+
+@pytest.fixture(scope="session")
 def shared_hubs() -> Iterator[SharedHubs]:
     with ExitStack() as stack:
         yield SharedHubs(stack)
@@ -222,16 +245,47 @@ def office() -> str:
 
 
 @pytest.fixture
-async def agent(connect: Callable[..., Any], office: str) -> Peer:
-    """An agent called `planner`, in the test's office."""
-    peer: Peer = await connect()
-    await peer.join("agent", "planner", office)
-    return peer
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    """A folder with a configuration, in which programs of a user run."""
+    from tests.stage.place import place_in
+
+    async with place_in(tmp_path) as place:
+        yield place
 
 
 @pytest.fixture
-async def computer(connect: Callable[..., Any], office: str) -> Peer:
+async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+    """A home folder, and terminals."""
+    from tests.shown_output import Machine
+
+    async with AsyncExitStack() as stack:
+        yield Machine(tmp_path, stack)
+
+
+Seat = Callable[..., Awaitable[Peer]]
+
+
+@pytest.fixture
+def seat(connect: Callable[..., Any]) -> Seat:
+    """Connects a member: `await seat("computer", "laptop", office)`, `await seat(…, hub=hub, instance=…)`."""
+
+    async def start(
+        role: str, name: str, office: str, *, hub: Hub | None = None, transport: str = "websocket", **more: Any
+    ) -> Peer:
+        peer: Peer = await connect(hub, transport)
+        await peer.join(role, name, office, **more)
+        return peer
+
+    return start
+
+
+@pytest.fixture
+async def agent(seat: Seat, office: str) -> Peer:
+    """An agent called `planner`, in the test's office."""
+    return await seat("agent", "planner", office)
+
+
+@pytest.fixture
+async def computer(seat: Seat, office: str) -> Peer:
     """A computer called `laptop`, in the test's office."""
-    peer: Peer = await connect()
-    await peer.join("computer", "laptop", office)
-    return peer
+    return await seat("computer", "laptop", office)

@@ -11,54 +11,52 @@ from typing import Any
 
 __all__ = ["forbidden_processes", "is_fast"]
 
+# By folder: its modules that start processes or wait.
 FOLDERS = {
-    "agent",
-    "bridge",
-    "computer",
-    "console",
-    "core",
-    "engine",
-    "faults",
-    "mcp_host",
-    "registry",
-    "server",
-    "skills",
+    "agent": (
+        "client dialling endings files_program listening_calls odd_peers outcomes passing_on program questions "
+        "reading_program reconnect registered_readables retries transfers transports"
+    ),
+    "bridge": "apart http killed names offered plain_calls questions through trouble",
+    "computer": (
+        "approval blobs bundle_ids canary client_approval client_names computer execution frames hotplug "
+        "import_program inputs journal killed killed_transfers live_calls masked_messages mcp_features pins "
+        "program python_program question_results questions reading reading_questions rejoin requests same_meaning "
+        "scanners seats secret_rules secrets side_band starting subscribed_resources tools uploads watch_files "
+        "withdrawn_starts"
+    ),
+    "console": "operator_sessions owner strangers webhook_program",
+    "core": "extras offices_machine",
+    "devices": "nothing_leaks pairing sealed_bridges sealed_features sealed_guide storage",
+    "engine": "official_socket_io",
+    "faults": "",
+    "mcp_host": (
+        "hostile_servers input_requests logs manager sandbox sandbox_escapes session stdio tasks timeouts "
+        "transforms transports whose_question window_changes"
+    ),
+    "policy": "calls programs rules",
+    "registry": "arguments progress remote remote_readable serving telemetry wheel",
+    "server": (
+        "admin bound_keys calls greedy_clients handshake http isolation limits mcp_clients mcp_seats mounted_apps "
+        "order outcomes program proxy resume stalls tells unauthenticated unwritable_keys"
+    ),
+    "sign_in": "signing_in tokens",
+    "skills": "over_the_wire staging",
 }
-START_PROCESSES = {
-    *("agent/test_odd_peers", "agent/test_program", "agent/test_transports", "bridge/test_names"),
-    *(f"bridge/test_{name}" for name in ("apart", "http", "killed", "through", "trouble")),
-    *(f"computer/test_{name}" for name in ("approval", "canary", "computer", "execution", "hotplug", "import_program")),
-    *(f"computer/test_{name}" for name in ("inputs", "killed", "masked_messages", "program", "python_program")),
-    *(f"computer/test_{name}" for name in ("rejoin", "requests", "secret_rules", "secrets", "starting", "tools")),
-    *(f"computer/test_{name}" for name in ("pins", "scanners", "watch_files", "withdrawn_starts")),
-    "engine/test_official_socket_io",
-    *(f"mcp_host/test_{name}" for name in ("hostile_servers", "manager", "session", "stdio", "transforms")),
-    *("mcp_host/test_direct_requests", "mcp_host/test_transports"),
-    *(f"registry/test_{name}" for name in ("arguments", "remote", "serving", "telemetry", "wheel")),
-    *("skills/test_over_the_wire", "skills/test_staging"),
-    *(f"registry/test_{name}" for name in ("arguments", "progress", "remote", "remote_readable", "serving")),
-    *("registry/test_telemetry", "registry/test_wheel"),
-    *(f"server/test_{name}" for name in ("http", "isolation", "key_command", "mcp_clients", "program", "proxy")),
-}
-WAIT = {
-    *(f"agent/test_{name}" for name in ("client", "dialling", "endings", "outcomes", "reconnect", "retries", "trust")),
-    *(f"server/test_{name}" for name in ("calls", "handshake", "order", "outcomes", "resume", "stalls")),
-    *("server/test_mounted_apps", "server/test_unauthenticated"),
-}
-STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
+STARTS = {"tests.program", "subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
 
 
 def is_fast(path: Path) -> bool:
-    """Whether this folder or test module is looked into."""
+    """True if this folder or test module is looked into."""
     if path.is_dir():
         return path.name in {*FOLDERS, "tests"}
     folder = path.parent.name
-    return folder in FOLDERS and f"{folder}/{path.stem}" not in {*START_PROCESSES, *WAIT}
+    return folder in FOLDERS and path.stem.removeprefix("test_") not in FOLDERS[folder].split()
 
 
 @contextmanager
 def forbidden_processes() -> Iterator[None]:
-    """A test that starts one fails: its module belongs into `START_PROCESSES`."""
+    """A test that starts one fails: its module belongs into `FOLDERS`."""
     _hook()
     _state["forbidden"] = True
     try:

@@ -33,7 +33,12 @@ class Peer:
     async def connect(cls, url: str, *, query: str = "", **options: Any) -> Peer:
         client = socketio.AsyncClient(reconnection=False, websocket_extra_options={"max_msg_size": 0})
         peer = cls(client)
-        await client.connect(url + query, namespaces=[NAMESPACE], wait_timeout=PATIENCE, **options)
+        try:
+            await client.connect(url + query, namespaces=[NAMESPACE], wait_timeout=PATIENCE, **options)
+        except BaseException:
+            if client.eio.http:  # engineio leaves it open after a websocket that was refused
+                await client.eio.http.close()
+            raise
         return peer
 
     @property
@@ -47,10 +52,19 @@ class Peer:
 
     async def join(self, role: str, name: str, office: str, **more: Any) -> Any:
         """Joins, and fails the test unless that is accepted."""
-        answer = await self.ask("server:join_office", {"role": role, "name": name, "office_id": office, **more})
+        answer = await self.ask_to_join(role, name, office, **more)
         assert answer == (True, None), answer
         self.name, self.office = name, office
         return answer
+
+    async def ask_to_join(self, role: str, name: str, office: str, **more: Any) -> Any:
+        return await self.ask("server:join_office", {"role": role, "name": name, "office_id": office, **more})
+
+    async def seat(self) -> str:
+        """The identity of this agent's own seat."""
+        room = await self.ask("server:list_room", {"agent": self.name, "req_id": "r", "office_id": self.office})
+        (seat,) = (member["seat"] for member in room["sessions"] if member["role"] == "agent")
+        return str(seat)
 
     async def request(self, event: str, computer: str, **more: Any) -> Any:
         """A `client:*` request under this peer's own name."""
@@ -120,7 +134,11 @@ class Wire:
     async def open(cls, url: str, query: str = "", **options: Any) -> Wire:
         session = aiohttp.ClientSession()
         address = f"{url}/socket.io/?EIO=4&transport=websocket{query}"
-        wire = cls(session, await session.ws_connect(address, max_msg_size=0, **options))
+        try:
+            wire = cls(session, await session.ws_connect(address, max_msg_size=0, **options))
+        except BaseException:
+            await session.close()
+            raise
         assert (await wire.receive()).startswith("0{")
         return wire
 
@@ -143,6 +161,14 @@ class Wire:
             if message.data != "2":
                 return str(message.data)
             await self.send("3")
+
+    async def asked(self, event: str = "") -> int:
+        """The ack id of the next request, of this event."""
+        while frame := await self.receive():
+            number = frame.removeprefix(f"42{NAMESPACE},").partition("[")[0]
+            if number.isdecimal() and event in frame:
+                return int(number)
+        raise ConnectionError("the connection ended before the request")
 
     async def join(self, role: str, name: str, office: str, **more: Any) -> None:
         request = json.dumps({"role": role, "name": name, "office_id": office, **more})

@@ -21,24 +21,13 @@ from subprocess import CompletedProcess, TimeoutExpired
 from tempfile import TemporaryFile, mkdtemp
 from typing import Self
 
-__all__ = [
-    "PROGRAM",
-    "ForkedScript",
-    "Running",
-    "folder_of_program",
-    "forked",
-    "run_program",
-    "start_fork_server",
-    "start_program",
-]
-
 PROGRAM = Path(sys.executable).with_name("a2c-smcp")
 PATIENCE = 60.0
 """A bound against hanging, nothing that is measured."""
 
 _IMPORTED_LATE = (
     *("a2c_smcp.*", "anyio._backends._asyncio", "concurrent.futures.thread", "encodings.idna", "encodings.utf_8_sig"),
-    *("keyring.backends.fail", "keyring.backends.null", "rich.live", "typer._adapters", "typer.rich_utils", "uvloop"),
+    *("keyring.backends.fail", "keyring.backends.null", "rich.live", "typer.rich_utils", "uvloop"),
 )
 """What most programs import when they run."""
 
@@ -262,6 +251,7 @@ def _begin(
     is_leashed: bool = False,
 ) -> socket.socket:
     """The connection on which its process id and its exit code arrive."""
+    sys.audit("tests.program", *words)
     request = {
         "script": str(script or ""),
         "words": list(map(str, words)),

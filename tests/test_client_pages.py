@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from a2c_smcp.cli.demo import mcp_servers
 from benchmarks import tool_search
-from tests.program import forked
 from tests.shown_output import Machine, is_printed, steps
-from tests.test_guides import CTRL_C, Up
+from tests.stage.guides import CTRL_C, Up, abacus
 
 PAGES = Path(__file__).parents[1] / "docs" / "clients"
 INDEX = PAGES / "index.md"
@@ -36,15 +32,12 @@ pytestmark = pytest.mark.covers("connect")
 
 
 @pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    async with AsyncExitStack() as stack:
-        machine = Machine(tmp_path, stack)
-        command, *words = forked(Path(mcp_servers.__file__), "abacus")
-        machine.put("../work/mcp.json", {"mcpServers": {"abacus": {"command": command, "args": words}}})
-        for name, text in BEFORE.values():
-            machine.put(name, {})
-            (machine.home / name).write_text(text, "utf-8")
-        yield machine
+def machine(machine: Machine) -> Machine:
+    machine.put("../work/mcp.json", {"mcpServers": {"abacus": abacus()}})
+    for name, text in BEFORE.values():
+        machine.put(name, {})
+        (machine.home / name).write_text(text, "utf-8")
+    return machine
 
 
 def is_shown(wanted: str, screen: str, url: str) -> bool:

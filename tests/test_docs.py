@@ -20,20 +20,20 @@ import pytest
 from typer.main import get_command
 
 from a2c_smcp.cli.app import build
-from a2c_smcp.computer.configuration.files import parse_configuration
-from a2c_smcp.computer.configuration.text import loads
-from a2c_smcp.computer.policy.rules import parse_policy
+from a2c_smcp.computer.configuration.files import loads, parse_configuration
+from a2c_smcp.computer.consent.rules import parse_policy
 from a2c_smcp.protocol.events import EVENTS
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider
 from reference.commands import environment
 from reference.pages import FOLDER, PAGES
 from tests.program import run_program
+from tests.stage.site import PATIENCE, site
 from tests.syntax import syntax_tree
+
+__all__ = ["site"]
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-SITE_TOOLS = ROOT / ".cache" / "docs"
-PATIENCE = 120
 IMPORTED = re.compile(r"^ *(?:from|import) ([\w.]+)", re.MULTILINE)
 
 TRANSLATED = ["index.md", "quick-start.md", "concepts.md", "server.md", "computer.md", "agent.md", "registry.md"]
@@ -136,6 +136,8 @@ def _parser(command: str | None) -> Any:
 def test_a_command_in_an_example_exists_with_its_options(words: tuple[str, ...]) -> None:
     """`--help` parses all words before it and has no other effect. A wrong word raises."""
     parser = _parser(words[0] if words else None)
+    if words[:1] == ("add",) and "--" in words:
+        words = words[: words.index("--")]  # the rest is the line of another program
     with redirect_stdout(StringIO()):
         assert parser.main([*words, "--help"], "a2c-smcp", standalone_mode=False) == 0
 
@@ -201,6 +203,7 @@ def test_files_folders_and_classes_that_the_architecture_names_exist() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     named = {word for code in re.findall(r"`([^`\n]+)`", page) for word in re.findall(r"[\w./]*\w/?", code)}
     modules = [*ROOT.glob("a2c_smcp/**/*.py"), *ROOT.glob("reference/*.py"), *ROOT.glob("tests/*.py")]
+    modules += ROOT.glob("tools/*.py")
     paths = [f"/{path.relative_to(ROOT)}" for path in modules]
     folders = {f"{path.parent}/" for path in map(Path, paths)} | {f"/{path.name}/" for path in ROOT.iterdir()}
     defined = _defined({part for word in named for part in word.split(".")})
@@ -219,6 +222,17 @@ def test_files_folders_and_classes_that_the_architecture_names_exist() -> None:
     assert [name for name in private if not re.search(rf"\b{name}\b", source)] == []
     assert len(page.splitlines()) <= 160, "three screens"
     assert max(map(len, page.splitlines())) <= 160, "a row is a line of a screen"
+
+
+def test_modules_that_docstrings_and_comments_name_exist() -> None:
+    texts = [path for folder in ("a2c_smcp", "tools") for path in (ROOT / folder).rglob("*.py")]
+    known = [
+        f"/{path}" for folder in ("a2c_smcp", "tests", "tools", "reference") for path in (ROOT / folder).rglob("*.py")
+    ]
+    named = {(path, word) for path in texts for word in re.findall(r"`([\w/]+\.py)`", path.read_text("utf-8"))}
+    assert [
+        (path.name, word) for path, word in sorted(named) if not any(each.endswith(f"/{word}") for each in known)
+    ] == []
 
 
 def _defined(names: Collection[str]) -> set[str]:
@@ -252,19 +266,6 @@ def test_links_lead_somewhere() -> None:
         (page, link) for page in markdown() for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8"))
     ]
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A strict build fails on a page without a menu entry and on a broken link."""
-    assert (SITE_TOOLS / ".ready").exists(), f"{SITE_TOOLS} is missing, run `make docs`"
-    folder = tmp_path_factory.mktemp("site")
-    command = [SITE_TOOLS / "bin" / "python", "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, env={"NO_MKDOCS_2_WARNING": "1"}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
 
 
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
@@ -342,7 +343,7 @@ def _sections(text: str) -> list[str]:
 
 
 def _terms(section: str) -> set[str]:
-    """What is the same in every language: code and numbers. Links are left out."""
+    """The parts that are the same in every language: code and numbers. Links are left out."""
     words = re.sub(r"\]\([^)]*\)", "]", section)
     numbers = re.findall(r"(?<![\w.])\d(?:[\d,.]*\d)?", re.sub("`[^`]*`", "", words))
     return {*re.findall("`[^`]*`", words), *numbers}

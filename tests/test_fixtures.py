@@ -1,4 +1,4 @@
-"""What tests share does not depend on the tests that ran before."""
+"""Shared pieces do not depend on the tests that ran before."""
 
 from __future__ import annotations
 

@@ -6,43 +6,32 @@ import asyncio
 import re
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
 
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
 from tests.computer.hosted import hosted, ready
-from tests.computer.pseudo_terminal import OnTerminal
 from tests.peer import Peer
-from tests.program import forked
 from tests.shown_output import Machine, is_printed, steps, texts
 from tests.sign_in.authorization_server import AuthorizationServer
 from tests.sign_in.guarded_server import GuardedServer
 from tests.sign_in.served import served
+from tests.stage.browsing import redirect_of, visit
+from tests.stage.guides import CTRL_C, ENTER, GUIDES, ROOT, Up, example_server
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[1]
-GUIDES = ROOT / "docs" / "guides"
 SIGN_IN, QUESTIONS, LONG_CALLS, RESOURCES = (
     GUIDES / f"{name}.md" for name in ("sign-in", "questions", "long-calls", "resources")
 )
 CALL, UP = r"a2c-smcp agent call \S+ book_table .*", r"a2c-smcp up .* --yes"
-ENTER, CTRL_C = "\r", "\x03"
 
 pytestmark = pytest.mark.covers("examples")
 
 Example = Callable[[AsyncSMCPAgentClient], Awaitable[str]]
-
-
-def example_server(name: str) -> dict[str, Any]:
-    program, *words = forked(ROOT / "examples" / f"{name}_server.py")
-    return {"command": program, "args": words}
 
 
 def examples(page: Path, function: str) -> list[Example]:
@@ -70,7 +59,7 @@ def output(page: Path, beginning: str) -> str:
 
 
 def is_shown(page: Path, beginning: str) -> Callable[[Any], bool]:
-    """Whether a screen shows that output."""
+    """True if a screen shows that output."""
     return lambda screen: is_printed(output(page, beginning), screen.text)
 
 
@@ -123,34 +112,6 @@ async def test_resources_prompts_links_and_subscriptions_are_used(
 
 
 @pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    async with AsyncExitStack() as stack:
-        yield Machine(tmp_path, stack)
-
-
-class Up:
-    """`a2c-smcp up` on a terminal, and agents in its office."""
-
-    def __init__(self, machine: Machine, program: OnTerminal, url: str) -> None:
-        self._machine, self.program, self.url = machine, program, url
-        self.shows, self.types = program.shows, program.types
-
-    @classmethod
-    async def start(cls, machine: Machine, command: str, **environ: str) -> Up:
-        program = await machine.starts(f"{command} --port 0", **environ)
-        said = await program.shows("try in another terminal")
-        return cls(machine, program, re.findall(r"http://127\.0\.0\.1:\d+", said)[0])
-
-    async def agent(self, command: str) -> OnTerminal:
-        return await self._machine.starts(command, A2C_URL=self.url)
-
-    async def at(self, line: str, typed: str) -> None:
-        """Types when this is the line of the cursor."""
-        await self.shows(lambda screen: screen.line.rstrip() == line)
-        self.types(typed + ENTER)
-
-
-@pytest.fixture
 def restaurant(machine: Machine) -> Machine:
     machine.put("../work/restaurant.json", {"mcpServers": {"restaurant": example_server("restaurant")}})
     return machine
@@ -185,9 +146,7 @@ async def test_a_question_is_answered_at_the_agents_terminal_or_by_nobody(restau
     called.types(ENTER)
     await called.shows("Booked for Friday: 4 people, terrace")
     assert await called.ends() == 0
-    refused = await up.agent(f"{command(QUESTIONS, CALL)} </dev/null")
-    await refused.shows(is_shown(QUESTIONS, "Client did not declare"))
-    assert await refused.ends() == 1
+    await up.shown_by(f"{command(QUESTIONS, CALL)} </dev/null", is_shown(QUESTIONS, "Client did not declare"), code=1)
 
 
 async def test_progress_and_logs_are_shown(restaurant: Machine) -> None:
@@ -215,9 +174,7 @@ async def test_resources_and_prompts_are_shown(machine: Machine) -> None:
     shown = [step for step in steps(RESOURCES) if step.command.startswith("a2c-smcp agent ")]
     assert len(shown) == 9
     for step in shown:
-        program = await up.agent(step.command)
-        await program.shows(lambda screen, step=step: is_printed(step.prints, screen.text))
-        assert await program.ends() == ("which a terminal cannot show" in step.prints)
+        await up.prints(step, code=int("which a terminal cannot show" in step.prints))
     assert (machine.folder / "stamp.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -228,7 +185,7 @@ async def test_resources_and_prompts_are_shown(machine: Machine) -> None:
 async def tracker(machine: Machine) -> AsyncIterator[GuardedServer]:
     provider = AuthorizationServer()
     async with served(provider.app), GuardedServer(provider).running() as server:
-        parameters = {"url": server.mcp_url}
+        parameters = {"url": server.mcp_url, "auth": {"issuer": provider.issuer}}
         machine.put(
             "../work/servers.json", {"servers": {"tracker": {"type": "streamable", "server_parameters": parameters}}}
         )
@@ -250,12 +207,6 @@ class Browser:
         self._noted.unlink()
 
 
-def visit(page: str) -> None:
-    """Open a page as a browser does, and follow where it leads."""
-    with build_opener(ProxyHandler({})).open(page, timeout=60) as answer:
-        answer.read()
-
-
 @pytest.fixture
 def browser(tmp_path: Path) -> Browser:
     return Browser(tmp_path)
@@ -265,6 +216,7 @@ async def test_a_browser_signs_in_and_a_login_beside_a_computer_is_noticed(
     machine: Machine, tracker: GuardedServer, browser: Browser
 ) -> None:
     up = await Up.start(machine, command(SIGN_IN, UP), **browser.environ)
+    await up.at("laptop>", "login tracker")
     await up.shows("to sign in there:")
     await browser.visits()
     await up.shows(is_shown(SIGN_IN, "tracker auth_required"))
@@ -272,9 +224,8 @@ async def test_a_browser_signs_in_and_a_login_beside_a_computer_is_noticed(
     said = await machine.runs(logout)
     assert is_printed(output(SIGN_IN, "Signed out"), said), said
     await up.shows("tracker: auth_required")
-    called = await up.agent(command(SIGN_IN, "a2c-smcp agent call .*"))
-    await called.shows(is_shown(SIGN_IN, "The MCP server 'tracker' wants"))
-    assert await called.ends() == 1
+    is_told = is_shown(SIGN_IN, "The MCP server 'tracker' wants")
+    await up.shown_by(command(SIGN_IN, "a2c-smcp agent call .*"), is_told, code=1)
     login = await machine.starts(command(SIGN_IN, r"a2c-smcp login \S+ --config \S+"), **browser.environ)
     await login.shows("to sign in there:")
     await browser.visits()
@@ -292,20 +243,6 @@ async def test_without_a_browser_the_address_is_pasted(machine: Machine, tracker
     assert is_printed(texts(SIGN_IN, "signing in to tracker\nOpen")[0], login.screen.text), login.screen.text
     (tokens,) = (machine.home / ".local" / "state" / "a2c-smcp" / "sign-in").glob("*.tokens")
     assert stat.S_IMODE(tokens.stat().st_mode) == 0o600
-
-
-def redirect_of(page: str) -> str:
-    """Where the page sends a browser on another machine, which cannot open that."""
-
-    class Stays(HTTPRedirectHandler):
-        def redirect_request(self, *_: Any) -> None:
-            return None
-
-    try:
-        build_opener(ProxyHandler({}), Stays).open(page, timeout=60)
-    except HTTPError as error:
-        return str(error.headers["location"])
-    raise AssertionError("it sends nowhere")
 
 
 # Skills
@@ -326,19 +263,14 @@ async def test_skills_are_listed_and_read_and_saved(machine: Machine) -> None:
         if is_listed(up.program.screen):
             break
     for step in [each for each in steps(SKILLS) if each.command.startswith("a2c-smcp agent")]:
-        asked = await up.agent(step.command)
-        await asked.shows(lambda screen, step=step: is_printed(step.prints, screen.text))
-        assert await asked.ends() == int("has no skill" in step.prints)
+        await up.prints(step, code=int("has no skill" in step.prints))
     (machine.home / ".a2c" / "skills" / "user" / "release-notes" / "logo.png").write_bytes(b"\x89PNG\0")
-    shown = await up.agent("a2c-smcp agent skill laptop release-notes logo.png")
-    await shown.shows("logo.png is binary (image/png), which a terminal cannot show. --output FILE saves it.")
-    assert await shown.ends() == 1
-    saved = await up.agent("a2c-smcp agent skill laptop release-notes logo.png --output saved.png")
-    await saved.shows("5 bytes written to saved.png")
-    assert await saved.ends() == 0
+    skill, remedy = "a2c-smcp agent skill laptop release-notes", "a terminal cannot show. --output FILE saves it."
+    await up.shown_by(f"{skill} logo.png", f"logo.png is binary (image/png), which {remedy}", code=1)
+    await up.shown_by(f"{skill} logo.png --output saved.png", "5 bytes written to saved.png")
     assert (machine.folder / "saved.png").read_bytes() == b"\x89PNG\0"
-    as_json = await up.agent("a2c-smcp agent skill laptop release-notes style.md --json | cat")
-    await as_json.shows('"body": "One line for each change. No names of people.\\n"')
+    whole = '"body": "One line for each change. No names of people.\\n"'
+    await up.shown_by(f"{skill} style.md --json | cat", whole)
 
 
 async def test_skills_are_read_by_the_example(
@@ -370,9 +302,7 @@ async def test_files_are_saved_and_sent(machine: Machine) -> None:
     shown = [step for step in steps(LARGE_FILES) if "a2c-smcp agent" in step.command]
     assert len(shown) == 7
     for step in shown[:-1]:
-        program = await up.agent(step.command)
-        await program.shows(lambda screen, step=step: is_printed(step.prints, screen.text))
-        assert await program.ends() == 0
+        await up.prints(step)
     assert [path.stat().st_size for path in (machine.folder / "scans").iterdir()] == [3_000_054] * 2
     assert (machine.folder / "page.bmp").stat().st_size == 3_000_054
     landed = [path.read_bytes() for path in (machine.folder / "inbox").iterdir() if path.is_file()]
@@ -384,9 +314,7 @@ async def test_without_a_folder_for_them_files_are_refused(machine: Machine) -> 
     (machine.folder / "report.pdf").write_bytes(REPORT)
     up = await Up.start(machine, command(LARGE_FILES, UP).replace("--landing inbox", ""))
     *_, refused = [step for step in steps(LARGE_FILES) if "a2c-smcp agent" in step.command]
-    program = await up.agent(refused.command)
-    await program.shows(lambda screen: is_printed(refused.prints, screen.text))
-    assert await program.ends() == 1
+    await up.prints(refused, code=1)
 
 
 async def test_a_bar_shows_how_far_a_transfer_is(machine: Machine, shared_hub: Any, office: str, connect: Any) -> None:
@@ -460,9 +388,7 @@ async def test_a_tool_that_has_changed_is_asked_about_again(weather: Machine) ->
     up.types(CTRL_D)
     assert await up.program.ends() == 0
     up = await Up.start(weather, command(PINNED, "a2c-smcp up .* --no-input"))
-    refused = await up.agent(f"{call} </dev/null")
-    await refused.shows(is_shown(PINNED, "Approval refused"))
-    assert await refused.ends() == 1
+    await up.shown_by(f"{call} </dev/null", is_shown(PINNED, "Approval refused"), code=1)
 
 
 @pytest.mark.covers("scanners")
@@ -473,10 +399,12 @@ async def test_e_mail_addresses_are_redacted(weather: Machine, scanner: str) -> 
     assert len(shown) == 2
     for step in shown:
         is_refused = step.prints.startswith("Refused")
-        called = await up.agent(step.command)
         wanted = "e-mail addresses stay here" if is_refused and "python" in scanner else step.prints
-        await called.shows(lambda screen, wanted=wanted: wanted in screen.text or is_printed(wanted, screen.text))
-        assert await called.ends() == is_refused
+        await up.shown_by(
+            step.command,
+            lambda screen, wanted=wanted: wanted in screen.text or is_printed(wanted, screen.text),
+            is_refused,
+        )
 
 
 @pytest.mark.covers("scanners")

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from a2c_smcp import __version__
-from a2c_smcp.cli.demo import mcp_servers
-from tests.program import forked
 from tests.shown_output import Machine, Step, is_printed, steps
+from tests.stage.guides import CTRL_C, ENTER, abacus
 
 PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("quick-start.md", "zh/quick-start.md")]
 NEXT = re.compile(r"^  (a2c-smcp agent call .*?) *$", re.MULTILINE)
-ENTER, CTRL_C = "\r", "\x03"
 
 
 def configuration() -> dict[str, Any]:
-    command, *words = forked(Path(mcp_servers.__file__), "abacus")
-    server = {"command": command, "args": words, "env": {"ABACUS_TOKEN": "tk-4bdc7306eb0e4a5b7a7c"}}
-    return {"mcpServers": {"abacus": server}}
+    return {"mcpServers": {"abacus": {**abacus(), "env": {"ABACUS_TOKEN": "tk-4bdc7306eb0e4a5b7a7c"}}}}
 
 
 @pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    async with AsyncExitStack() as stack:
-        machine = Machine(tmp_path, stack)
-        machine.put(".config/Claude/claude_desktop_config.json", configuration())
-        yield machine
+def machine(machine: Machine) -> Machine:
+    machine.put(".config/Claude/claude_desktop_config.json", configuration())
+    return machine
 
 
 def step(words: str) -> Step:

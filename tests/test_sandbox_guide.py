@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.cli.checks.findings import Situation
-from a2c_smcp.cli.checks.restrictions import sandboxes
+from a2c_smcp.cli.doctor.configuration import sandboxes
+from a2c_smcp.cli.doctor.findings import Situation
 from a2c_smcp.mcp_host.config.sandbox import STRICT, SandboxSettings
 from a2c_smcp.mcp_host.config.servers import StdioConfig, parse_server
+from a2c_smcp.mcp_host.processes import readable
 from a2c_smcp.mcp_host.processes.landlock import BY_ABI
-from a2c_smcp.mcp_host.sandbox import readable
-from a2c_smcp.mcp_host.sandbox.plan import Possible, planned
-from a2c_smcp.mcp_host.sandbox.refusals import RefusedPaths
+from a2c_smcp.mcp_host.processes.plan import Possible, RefusedPaths, planned
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "sandbox.md"
 TEXT = PAGE.read_text("utf-8")

@@ -41,10 +41,10 @@ class Valkey:
         assert self._process
         return self._process.pid
 
-    def start(self) -> None:
-        """Returns when it answers."""
+    def start(self, *more: str) -> None:
+        """Returns when it answers. More options go before its own."""
         words = [BINARY, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder)]
-        self._process = subprocess.Popen([*words, *self._options], stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen([*words, *self._options, *more], stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + _START
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:

@@ -10,6 +10,8 @@ from typing import Any
 
 import uvicorn
 
+from a2c_smcp.server.run import address_of, listen
+
 __all__ = ["by_uvicorn"]
 
 PATIENCE = 60.0
@@ -50,3 +52,11 @@ async def by_uvicorn(
         server.force_exit = not waits_for_clients
         server.shall_end.set()
         await asyncio.wait_for(task, PATIENCE)
+
+
+@asynccontextmanager
+async def hosting(app: Any) -> AsyncIterator[str]:
+    """Serves any ASGI application as its author would, and yields its address."""
+    listener = listen("127.0.0.1", 0)
+    async with by_uvicorn(app, listener, timeout_graceful_shutdown=1):
+        yield f"http://{address_of(listener)}"

@@ -37,7 +37,7 @@ from typing import Any
 
 MOST = 1 << 20
 PROGRAM = Path(sys.executable).with_name("a2c-smcp")
-ACTING = ("__main__", ".demo.mcp_servers")
+ACTING = ("__main__", ".demo_servers")
 """Modules that act when they are imported: a program, and one that lets MCP's SDK configure the log."""
 
 

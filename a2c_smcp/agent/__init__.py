@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from a2c_smcp.agent.calls import EmitOptions
 from a2c_smcp.agent.client import AsyncSMCPAgentClient, SMCPAgentClient
+from a2c_smcp.agent.desktops import AgentAuthProvider, ClientOptions
 from a2c_smcp.agent.events import AgentEvents
-from a2c_smcp.agent.listening_calls import EmitOptions
-from a2c_smcp.agent.reading.rounds import ReadOptions
-from a2c_smcp.agent.types import AgentAuthProvider
+from a2c_smcp.agent.reading.answers import ReadOptions
 from a2c_smcp.endpoint import Credentials, Reconnect
 from a2c_smcp.protocol.questions import Answer, Question
 
@@ -15,6 +15,7 @@ __all__ = [
     "AgentEvents",
     "Answer",
     "AsyncSMCPAgentClient",
+    "ClientOptions",
     "Credentials",
     "EmitOptions",
     "Question",

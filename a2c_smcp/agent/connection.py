@@ -25,13 +25,10 @@ from typing import Any
 
 from a2c_smcp import smcp
 from a2c_smcp.agent.retries import Resend, RetriedRequest
-from a2c_smcp.connection import PATIENCE, Connection, ConnectionLost
+from a2c_smcp.connection import PATIENCE, Connection, ConnectionLost, join, leave
 from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, NotAuthenticated, SMCPError, Unavailable
-from a2c_smcp.joining import join, leave
 from a2c_smcp.loops import OwnedTasks, cancel_and_wait
-
-__all__ = ["AgentConnection", "not_connected"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +41,8 @@ class AgentConnection:
 
     `on_notice` is called for each `notify:*` in the order in which they came, `on_lost` when the connection is lost,
     `on_seated` whenever a seat has been taken, `on_seat_lost` when one could not be taken again, `on_refused` when the
-    Server refuses the agent for good. `expected_until` says until when a computer is expected back.
+    Server refuses the agent for good. `expected_until` says until when a computer is expected back, `seat_of`
+    which seat it has.
     """
 
     def __init__(
@@ -59,12 +57,13 @@ class AgentConnection:
         on_seat_lost: Callable[[str, SMCPError], None],
         on_refused: Callable[[SMCPError], None],
         expected_until: Callable[[object, object], float],
+        seat_of: Callable[[object, object], str | None],
         instance: str | None = None,
     ) -> None:
         self.name = name
         self.seats: dict[str, None] = {}
         self.is_deduplicated = False
-        self.expected_until = expected_until
+        self.expected_until, self.seat_of = expected_until, seat_of
         self._endpoint = endpoint
         self._reconnect = reconnect
         self._on_notice, self._on_lost, self._on_seated = on_notice, on_lost, on_seated

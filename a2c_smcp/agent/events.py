@@ -8,11 +8,9 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.published_events import A2CSkillRef
 from a2c_smcp.smcp import SMCPTool
 from a2c_smcp.types import Desktop
-
-__all__ = ["AgentEvents", "EventDispatcher", "Invoke"]
+from a2c_smcp.v04_events import A2CSkillRef
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +127,7 @@ class EventDispatcher:
             await handled.wait()
 
     def has_handler(self, method: str) -> bool:
-        """Whether a listener does something in this method."""
+        """True if a listener does something in this method."""
         return bool(self._handlers(method))
 
     def dispatch(self, method: str, *arguments: Any) -> None:

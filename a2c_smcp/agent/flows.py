@@ -1,4 +1,4 @@
-"""What an agent does and how it reacts to notices. Both clients use it; they differ only in how they wait.
+"""The actions of an agent, and its reactions to notices. Both clients use them; they differ only in how they wait.
 
 What the agent knows is never patched from notices: a notice only says what to fetch again (`refresh.py`). The one
 exception is who is there, which comes from `list_room` and from the enter and leave notices. The answer to `list_room`
@@ -8,16 +8,16 @@ is applied before any later notice is handled, so the two cannot cross.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from a2c_smcp import mcp_events, published_events, smcp
-from a2c_smcp.agent.blobs import MAX_RESULT
+from a2c_smcp import mcp_events, smcp, v04_events
+from a2c_smcp.agent.blobs.transfers import MAX_RESULT
+from a2c_smcp.agent.calls import EmitOptions, ListeningCalls, questions_in
 from a2c_smcp.agent.connection import AgentConnection
-from a2c_smcp.agent.desktops import Desktops, Screen
+from a2c_smcp.agent.desktops import ClientOptions, Desktops, DeviceOptions, OutgoingCall, Screen, Seat
 from a2c_smcp.agent.events import EventDispatcher, Invoke
-from a2c_smcp.agent.listening_calls import EmitOptions, ListeningCalls, questions_in
-from a2c_smcp.agent.questions import OnQuestion
 from a2c_smcp.agent.reading.requests import Reading
 from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.requests import Requests
@@ -25,18 +25,18 @@ from a2c_smcp.agent.retries import ReturningComputers
 from a2c_smcp.agent.skills import SkillRequests
 from a2c_smcp.agent.standing_requests import LogSource, StandingRequests
 from a2c_smcp.agent.toolbox import Toolbox
-from a2c_smcp.agent.types import DeviceOptions, OutgoingCall, Seat
 from a2c_smcp.endpoint import Endpoint, Reconnect
-from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError
-from a2c_smcp.protocol.questions import Question
+from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError, ToolNotFound
+from a2c_smcp.protocol.names import name_hint
+from a2c_smcp.protocol.operations import SET_LOG_LEVEL
+from a2c_smcp.protocol.questions import OnQuestion, Question
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.types import Desktop
 
 if TYPE_CHECKING:  # it needs the extra `devices`
-    from a2c_smcp.agent.sealed.requests import DeviceRequests
+    from a2c_smcp.agent.sealed import DeviceRequests
 
-__all__ = ["Flows"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,14 +59,11 @@ class Flows:
         endpoint: Endpoint,
         registry: MCPRegistry,
         listeners: Iterable[object],
-        reconnect: Reconnect,
-        trusted_computers: Collection[str] = (),
-        on_question: OnQuestion | None = None,
-        max_result: int = MAX_RESULT,
-        instance: str | None = None,
-        device: DeviceOptions | None = None,
+        on_question: OnQuestion | None,
+        options: ClientOptions,
     ) -> None:
-        self._device = device
+        reconnect = options.get("reconnect") or Reconnect()
+        self._device = DeviceOptions.of(options, endpoint.origin)
         self._sealed: DeviceRequests | None = None
         self.listeners = EventDispatcher(listeners)
         self.connection = AgentConnection(
@@ -79,15 +76,19 @@ class Flows:
             on_seat_lost=self._on_seat_lost,
             on_refused=self._on_refused,
             expected_until=self._expected_until,
-            instance=instance,
+            seat_of=self._seat_of,
+            instance=options.get("instance"),
         )
         self._returning = ReturningComputers()
         self._ours: set[Seat] = set()
-        self.ask = Requests(self.connection, max_result)
+        self._identities: dict[Seat, str] = {}
+        self.ask = Requests(self.connection, options.get("max_result", MAX_RESULT))
         self._listening = ListeningCalls(self.ask, on_question, reconnect)
-        self._logs = StandingRequests(self._send_log_level, reconnect)
-        self.toolbox = Toolbox(registry, self._call, trusted_computers)
-        self.reading = Reading(self.ask, self.listeners, self.toolbox, reconnect)
+        self.logs = StandingRequests(self._send_log_level, self._seat_of, reconnect)
+        self._trusted = {name: dict[str, str]() for name in options.get("trusted_computers", ())}
+        self.toolbox = Toolbox(registry, self._call, self._is_trusted)
+        self.reading = Reading(self.ask, self.listeners, self.toolbox, self._seat_of, reconnect)
+        self.reading.registered.is_wanted = options.get("list_resources", True)
         self._desktops = Desktops(self._on_desktop)
         self._members = Refresher(self._fetch_members, reconnect)
         self._tools = Refresher(self._fetch_tools, reconnect)
@@ -100,7 +101,7 @@ class Flows:
             smcp.UPDATE_CONFIG_NOTIFICATION: self._on_update_config,
             smcp.UPDATE_TOOL_LIST_NOTIFICATION: self._on_update_tools,
             smcp.UPDATE_DESKTOP_NOTIFICATION: self._on_update_desktop,
-            published_events.UPDATE_SKILLS_NOTIFICATION: self.skills.on_update,
+            v04_events.UPDATE_SKILLS_NOTIFICATION: self.skills.on_update,
         }
         self._tells = {
             mcp_events.TELL_PROGRESS_NOTIFICATION: self._listening.on_progress,
@@ -115,7 +116,7 @@ class Flows:
             return
         await self.disconnect()
         if self._device and self._sealed is None:
-            from a2c_smcp.agent.sealed.requests import device_requests
+            from a2c_smcp.agent.sealed import device_requests
 
             self._sealed = await device_requests(self._device, self.connection, self._addressed_seat)
             self.ask.to_computer = self._sealed.ask
@@ -124,7 +125,7 @@ class Flows:
         self.ask.transfers.open(invoke)
         self.listeners.open(invoke)
         self._listening.open(invoke)
-        for opening in (self._logs, self.reading, *self._refreshes):
+        for opening in (self.logs, self.reading, *self._refreshes):
             opening.open()
         try:
             await self.connection.open()
@@ -141,7 +142,7 @@ class Flows:
 
     async def disconnect(self) -> None:
         try:
-            for closing in (self._listening, self._logs, self.reading, *self._refreshes):
+            for closing in (self._listening, self.logs, self.reading, *self._refreshes):
                 await closing.close()
         finally:
             try:
@@ -169,29 +170,35 @@ class Flows:
         for seat in self.toolbox.seats(office):
             self._forget(seat)
         self._desktops.close(office)
-        self._logs.leave(office)
+        self.logs.leave(office)
         self.reading.leave(office)
         await self.connection.give_up_seat(office)
 
-    def call_tool(self, call: OutgoingCall, options: EmitOptions) -> Coroutine[Any, Any, CallToolResult]:
-        if options or self._listening.on_question:
-            return self._listening.call(call, options)
-        return self.ask.call_tool(call)
+    async def call_tool(self, call: OutgoingCall, options: EmitOptions) -> CallToolResult:
+        try:
+            if options or self._listening.on_question:
+                return await self._listening.call(call, options)
+            return await self.ask.call_tool(call)
+        except ToolNotFound as error:
+            raise await self._with_hint(error, call) from None
+
+    async def _with_hint(self, error: ToolNotFound, call: OutgoingCall) -> ToolNotFound:
+        """The error with the names of tools that the caller may have meant, if the computer says which it has."""
+        with suppress(SMCPError):
+            tools: list[Any] = [*await self.ask.tools(call.computer, call.office)]
+            known = [tool["name"] for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+            if call.tool not in known:
+                hinted = ToolNotFound(f"{call.tool!r}. {name_hint(call.tool, known)}")
+                hinted.details = error.details
+                return hinted
+        return error
 
     async def get_questions(self, computer: str, office: str | None) -> list[Question]:
         return questions_in(await self.ask.questions(computer, office), computer, office)
 
-    async def set_log_level(
-        self, computer: str, level: mcp_events.LogLevel | None, mcp_server: str | None, office: str | None
-    ) -> None:
-        source = LogSource(office, computer, mcp_server)
-        if level is None:
-            self._logs.stop(source)
-        else:
-            await self._logs.set(source, level)
-
-    async def _send_log_level(self, source: LogSource, level: mcp_events.LogLevel) -> None:
-        await self.ask.set_log_level(source.computer, level, source.mcp_server, source.office)
+    async def _send_log_level(self, source: LogSource, level: mcp_events.LogLevel, seat: Mapping[str, str]) -> None:
+        server = {} if source.mcp_server is None else {"mcp_server": source.mcp_server}
+        await self.ask.ask(SET_LOG_LEVEL, source.computer, {"level": level, **server, **seat}, source.office)
 
     async def get_desktop(
         self, computer: str, size: int | None, window: str | None, office: str | None, *, keep: bool = True
@@ -227,6 +234,8 @@ class Flows:
             reaction = self._on_lost
         if reaction:
             for seat in self._seats_in(event, data):
+                if event == smcp.ENTER_OFFICE_NOTIFICATION:
+                    self._identify(seat, data)
                 reaction(seat)
         self.listeners.dispatch("on_notice", event, data)
 
@@ -245,8 +254,10 @@ class Flows:
             self._sealed.device.forget(seat)
         is_new = self.toolbox.enter(seat)
         if is_new:
+            if seat.computer in self._trusted and not self._is_trusted(seat):
+                logger.warning("%s is not trusted: another client had this name before", seat)
             self._listening.on_enter(seat)
-            self._logs.on_enter(seat)
+            self.logs.on_enter(seat)
             self.listeners.dispatch("on_computer_enter_office", _data_of(seat))
         self._tools.request(seat)
         self.reading.on_enter(seat, is_new=is_new)
@@ -259,6 +270,7 @@ class Flows:
     def _on_lost(self, seat: Seat) -> None:
         """A computer has lost its connection, and may return."""
         self._returning.discard(seat)
+        self._identities.pop(seat, None)
         self.reading.forget(seat)
         self.toolbox.lose(seat)
         self._stop_following(seat)
@@ -271,7 +283,7 @@ class Flows:
 
     def _on_update_tools(self, seat: Seat) -> None:
         self._tools.request(seat)
-        self._logs.on_change(seat)
+        self.logs.on_change(seat)
         self.reading.on_change(seat)
 
     def _on_update_desktop(self, seat: Seat) -> None:
@@ -287,7 +299,7 @@ class Flows:
         self._returning.expect(office, lambda: self._members.request(office))
         self._members.request(office)
         self._listening.on_seated(office)
-        self._logs.on_seated(office)
+        self.logs.on_seated(office)
         self.reading.on_seated(office)
         self.listeners.dispatch("on_office_joined", office)
 
@@ -310,7 +322,7 @@ class Flows:
 
     def _on_log(self, data: dict[str, Any]) -> None:
         for seat in self._seats_in(mcp_events.TELL_LOG_NOTIFICATION, data)[:1]:
-            if self._logs.at(seat):
+            if self.logs.at(seat):
                 self.listeners.dispatch_if_free("on_log", seat.computer, data, seat.office)
 
     # What is kept current
@@ -320,17 +332,18 @@ class Flows:
             self.connection.is_deduplicated = any(_is_deduplicated(each, self.connection.name) for each in members)
             ours = {Seat(office, each["name"]) for each in members if _is_computer(each) and each.get("dedup")}
             self._ours = {seat for seat in self._ours if seat.office != office} | ours
-            self._apply_members(office, [each["name"] for each in members if _is_computer(each)])
+            self._apply_members(office, {Seat(office, each["name"]): each for each in members if _is_computer(each)})
 
         await self.ask.members(office, then=apply)
 
-    def _apply_members(self, office: str, computers: Sequence[str]) -> None:
+    def _apply_members(self, office: str, computers: Mapping[Seat, Mapping[str, Any]]) -> None:
         """Apply the list of an office's computers, in the order in which they entered."""
         for seat in self.toolbox.seats(office):
-            if seat.computer not in computers and not self._returning.until(seat):
+            if seat not in computers and not self._returning.until(seat):
                 self._on_lost(seat)
-        for computer in computers:
-            self._on_enter(Seat(office, computer))
+        for seat, each in computers.items():
+            self._identify(seat, each)
+            self._on_enter(seat)
 
     async def _fetch_tools(self, seat: Seat) -> None:
         tools = await self.ask.tools(seat.computer, seat.office)
@@ -347,11 +360,30 @@ class Flows:
             self._desktops.receive(screen, desktops)
 
     def _expected_until(self, computer: object, office: object) -> float:
-        seats = [seat for seat in self.toolbox.seats() if seat.computer == computer and office in (None, seat.office)]
+        seats = [seat for seat in self.toolbox.seats() if _is_named(seat, computer, office)]
         return max((self._returning.until(seat) for seat in seats), default=0.0)
+
+    def _identify(self, seat: Seat, data: Mapping[str, Any]) -> None:
+        """Note whose seat it is. Another client under the name of a computer is another computer."""
+        if isinstance(identity := data.get("seat"), str):
+            if self._identities.get(seat, identity) != identity and seat in self.toolbox.seats(seat.office):
+                self._on_leave(seat)
+            self._identities[seat] = identity
+
+    def _is_trusted(self, seat: Seat) -> bool:
+        """True if the program trusts this name, and the client that had it first has it still (WIRE §4)."""
+        identity, trusted = self._identities.get(seat), self._trusted.get(seat.computer)
+        if trusted is None or identity is None:
+            return trusted is not None
+        return trusted.setdefault(seat.office, identity) == identity
+
+    def _seat_of(self, computer: object, office: object) -> str | None:
+        known = [self._identities.get(seat) for seat in self.toolbox.seats() if _is_named(seat, computer, office)]
+        return known[0] if len(known) == 1 else None
 
     def _forget(self, seat: Seat) -> None:
         self._returning.discard(seat)
+        self._identities.pop(seat, None)
         self.reading.forget(seat)
         self.toolbox.leave(seat)
         self._stop_following(seat)
@@ -376,13 +408,17 @@ class Flows:
         return seats[0]
 
 
+def _is_named(seat: Seat, computer: object, office: object) -> bool:
+    return seat.computer == computer and office in (None, seat.office)
+
+
 def _is_computer(member: Any) -> bool:
     """Servers of other makes may send anything."""
     return isinstance(member, dict) and member.get("role") == "computer" and isinstance(member.get("name"), str)
 
 
 def _is_deduplicated(member: Any, name: str) -> bool:
-    """Whether this is our own seat on a Server that deduplicates calls marked `sent_before`."""
+    """True for our own seat on a Server that deduplicates calls marked `sent_before`."""
     is_me = isinstance(member, dict) and (member.get("role"), member.get("name")) == ("agent", name)
     return is_me and member.get("dedup") is True
 

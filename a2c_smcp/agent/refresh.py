@@ -11,8 +11,6 @@ from typing import Generic, TypeVar
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import SMCPError
 
-__all__ = ["Refresher"]
-
 logger = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)

@@ -6,13 +6,13 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
-from a2c_smcp import mcp_events, smcp
-from a2c_smcp.agent.blobs import MAX_RESULT, Receive, Transfers, is_complete
+from a2c_smcp import smcp
+from a2c_smcp.agent.blobs.transfers import MAX_RESULT, Receive, Transfers, is_complete
 from a2c_smcp.agent.connection import AgentConnection
+from a2c_smcp.agent.desktops import OutgoingCall, new_req_id
 from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
-from a2c_smcp.agent.types import OutgoingCall, new_req_id
 from a2c_smcp.errors import (
     BadRequest,
     CallCancelled,
@@ -21,14 +21,13 @@ from a2c_smcp.errors import (
     SMCPError,
     UnsupportedEvent,
 )
-from a2c_smcp.protocol.chunks import with_blob
+from a2c_smcp.protocol import operations
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
+from a2c_smcp.protocol.operations import Operation
 from a2c_smcp.protocol.questions import Answer
-from a2c_smcp.protocol.results import CallOrigin, CallToolResult
+from a2c_smcp.protocol.results import CallOrigin, CallToolResult, with_blob
 from a2c_smcp.telemetry import conventions, tracing
 from a2c_smcp.types import Desktop
-
-__all__ = ["Requests"]
 
 _LIMIT = 30.0
 _IN_FLIGHT = 256
@@ -46,12 +45,12 @@ class Requests:
         self._connection = connection
         self.to_computer: Ask = connection.ask
         self._calls: dict[str, asyncio.Timeout] = {}
-        self.transfers = Transfers(self.ask_newer, self._until_changed, self._carries_bytes, max_result)
+        self.transfers = Transfers(self.ask, self._until_changed, self._carries_bytes, max_result)
         self.downloads = self.transfers.downloads
         self.open()
 
     def open(self) -> None:
-        """To be called in the event loop in which the requests are made."""
+        """Call this in the event loop in which the requests are made."""
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
 
     async def call_tool(
@@ -93,7 +92,7 @@ class Requests:
             raise CallTimeout(result.text, outcome="unknown")
         if receive is None and is_complete(result):
             return result
-        return await self.transfers.complete(result, computer, office, receive or Receive())
+        return await self.transfers.with_contents(result, computer, office, receive or Receive())
 
     async def _ask_when_free(self, call: dict[str, Any], seconds: int) -> Any:
         """Send a call once fewer than `_IN_FLIGHT` others are in flight.
@@ -132,21 +131,17 @@ class Requests:
         if is_online or not call:
             await self._connection.ask(smcp.CANCEL_TOOL_CALL_EVENT, self._about(req_id), _LIMIT)
 
-    async def tools(self, computer: str, office: str | None) -> list[smcp.SMCPTool]:
-        answer = await self._ask_computer(smcp.GET_TOOLS_EVENT, self._addressed(computer, office), _LIMIT)
-        return _list_in(answer, "tools")
+    async def withdraw(self, computer: str, req_id: str, office: str | None) -> None:
+        """Safe to resend: a call that was withdrawn is not there any more."""
+        await self.ask(operations.WITHDRAW_CALL, computer, {"call": req_id}, office)
 
-    async def config(self, computer: str, office: str | None) -> smcp.GetComputerConfigRet:
-        answer = await self._ask_computer(smcp.GET_CONFIG_EVENT, self._addressed(computer, office), _LIMIT)
-        if not isinstance(answer, dict):
-            raise SMCPError("the answer is not a configuration")
-        return cast(smcp.GetComputerConfigRet, answer)  # as it came
+    async def tools(self, computer: str, office: str | None) -> list[smcp.SMCPTool]:
+        return await self.listed(operations.GET_TOOLS, computer, {}, office)
 
     async def desktop(self, computer: str, size: int | None, window: str | None, office: str | None) -> list[Desktop]:
         wanted = {"desktop_size": size, "window": window}
-        given = {field: value for field, value in wanted.items() if value is not None}
-        answer = await self._ask_computer(smcp.GET_DESKTOP_EVENT, self._addressed(computer, office) | given, _LIMIT)
-        return _list_in(answer, "desktops")
+        data = {field: value for field, value in wanted.items() if value is not None}
+        return await self.listed(operations.GET_DESKTOP, computer, data, office)
 
     async def members(
         self, office: str | None, then: Callable[[list[smcp.SessionInfo]], None] = lambda members: None
@@ -162,11 +157,17 @@ class Requests:
         return _list_in(await self._connection.ask(smcp.LIST_ROOM_EVENT, request, _LIMIT, then=read), "sessions")
 
     async def answer_question(
-        self, computer: str, question_id: str, answer: Answer, office: str | None, timeout: float = _LIMIT
+        self, computer: str, question_id: str, answer: Answer, office: str | None, timeout: float = 0
     ) -> None:
-        """It may be sent several times: the same answer again is no other answer (WIRE §9)."""
+        """Safe to resend: repeating an answer has no effect (WIRE §9)."""
         data = {"question_id": question_id, **answer.to_mcp()}
-        await self.ask_newer(mcp_events.ANSWER_QUESTION_EVENT, computer, data, office, timeout=max(timeout, _LIMIT))
+        await self.ask(
+            operations.ANSWER_QUESTION,
+            computer,
+            data,
+            office,
+            timeout=max(timeout, operations.ANSWER_QUESTION.deadline),
+        )
 
     async def questions(
         self, computer: str, office: str | None, then: Callable[[list[Any]], None] = lambda questions: None
@@ -175,42 +176,45 @@ class Requests:
 
         def read(answer: Any) -> Any:
             if answer is not None and SMCPError.from_wire(answer) is None:
-                then(_list_in(answer, "questions"))
+                then(_list_in(answer, operations.GET_QUESTIONS.listed))
             return answer
 
-        answer = await self.ask_newer(mcp_events.GET_QUESTIONS_EVENT, computer, {}, office, then=read)
-        return _list_in(answer, "questions")
+        return await self.listed(operations.GET_QUESTIONS, computer, {}, office, then=read)
 
-    async def set_log_level(
-        self, computer: str, level: mcp_events.LogLevel, mcp_server: str | None, office: str | None
-    ) -> None:
-        data = {"level": level} if mcp_server is None else {"level": level, "mcp_server": mcp_server}
-        await self.ask_newer(mcp_events.SET_LOG_LEVEL_EVENT, computer, data, office)
-
-    async def ask_newer(
+    async def ask(
         self,
-        event: str,
+        operation: Operation,
         computer: str,
         data: Mapping[str, Any],
         office: str | None,
         *,
-        timeout: float = _LIMIT,
+        timeout: float | None = None,
         then: Callable[[Any], Any] | None = None,
         blob: str | bytes | None = None,
     ) -> Any:
-        """Send an event that is newer than published Servers and computers, which answer it with nothing.
+        """Send a request, and return the answer as it came. `blob` is a large field of that name.
 
-        `blob` is a large field of that name. Raises `NotCarried`, or `UnsupportedEvent` if it is the computer that does
-        not know it.
+        Raises `NotCarried` for a request that the Server does not know, `UnsupportedEvent` if the computer does not.
         """
         request = {**self._addressed(computer, office), **data}
         request = request if blob is None else with_blob(request, blob)
-        answer = await self._ask_computer(event, request, timeout, then=then)
-        if answer is None and self._connection.is_deduplicated:  # a Server of ours, which carries all events
-            raise UnsupportedEvent(f"computer {computer!r} does not know {event}")
-        if answer is None:
-            raise NotCarried(event)
+        answer = await self._ask_computer(operation.event, request, timeout or operation.deadline, then=then)
+        if answer is None and operation.is_newer:
+            if self._connection.is_deduplicated:  # a Server of ours, which carries all events
+                raise UnsupportedEvent(f"computer {computer!r} does not know {operation.event}")
+            raise NotCarried(operation.event)
         return answer
+
+    async def listed(
+        self,
+        operation: Operation,
+        computer: str,
+        data: Mapping[str, Any],
+        office: str | None,
+        then: Callable[[Any], Any] | None = None,
+    ) -> list[Any]:
+        """Send a request whose answer is a list, and return the list."""
+        return _list_in(await self.ask(operation, computer, data, office, then=then), operation.listed)
 
     async def send(self, event: str, computer: str, data: dict[str, Any], timeout: float, office: str | None) -> Any:
         """Send any event. It is not sent twice, because its effect is unknown."""
@@ -226,7 +230,7 @@ class Requests:
             return await self.to_computer(event, traced, timeout, **more)
 
     def _carries_bytes(self) -> bool:
-        """Whether bytes may be sent as attachments: the Server is one of ours, and nothing has to be sealed."""
+        """True if bytes may be sent as attachments: the Server is one of ours, and nothing has to be sealed."""
         return self._connection.is_deduplicated and self.to_computer == self._connection.ask
 
     async def _until_changed(self, timeout: float) -> None:

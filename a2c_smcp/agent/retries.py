@@ -6,9 +6,9 @@ A request may outlive its connection. It can fail in three ways, and each leaves
   again only where waiting may help: 503 (the shared store is away, the Server shuts down), and 404 for a computer that
   is expected back. All other errors are raised.
 - The connection is lost, or the error says `unknown`: the tool may have run. The request is sent again, marked
-  `sent_before`, to a Server that deduplicates: it joins the first call, answers with the kept result, passes the
-  request on to a computer that deduplicates, or answers 410. To any other Server it is not sent again, and the caller
-  gets an error with the outcome `unknown`.
+  `sent_before` and with the seat of its computer, to a Server that deduplicates: it joins the first call, answers
+  with the kept result, passes the request on to this same computer if that deduplicates, or answers 410. To any other
+  Server it is not sent again, and the caller gets an error with the outcome `unknown`.
 - The timeout is over: the caller gets 408, with the outcome `not_run` only if the request was never sent.
 
 Every error of a tool call has `details.outcome`. If the tool may have run once, a later `not_run` is ignored, because
@@ -30,13 +30,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from a2c_smcp.agent.types import Seat
+from a2c_smcp.agent.desktops import Seat
 from a2c_smcp.connection import Connection, ConnectionLost
 from a2c_smcp.errors import CallTimeout, ComputerLeft, ComputerNotFound, SMCPError, Unavailable
-from a2c_smcp.protocol.routing import SENT_BEFORE
+from a2c_smcp.protocol.offices import SENT_BEFORE
 from a2c_smcp.telemetry import conventions, tracing
-
-__all__ = ["AGENT_MARGIN", "ConnectionState", "Resend", "RetriedRequest", "ReturningComputers"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +47,7 @@ _RETURN_TIME = 5.0  # seconds; a Server keeps the seats of a lost client as long
 
 
 class Resend(Enum):
-    """Whether a request may be sent a second time."""
+    """When a request may be sent a second time."""
 
     NEVER = auto()
     """Its effect is unknown."""
@@ -60,10 +58,10 @@ class Resend(Enum):
 
 
 class ConnectionState(Protocol):
-    """What a request has to know of the agent's connection."""
+    """The agent's connection, as a request sees it."""
 
     is_deduplicated: bool
-    """Whether the Server never runs a call twice that is marked `sent_before`."""
+    """True if the Server never runs a call twice that is marked `sent_before`."""
 
     async def connected(self) -> Connection:
         """Wait for a connection and return it. Raises if the agent was closed or refused."""
@@ -77,6 +75,9 @@ class ConnectionState(Protocol):
     def expected_until(self, computer: object, office: object) -> float:
         """Until when, on the loop's clock, a computer is expected back; 0 if it is not."""
 
+    def seat_of(self, computer: object, office: object) -> str | None:
+        """The identity of a computer's seat, if the Server has told it."""
+
 
 @dataclass(slots=True)
 class RetriedRequest:
@@ -88,6 +89,7 @@ class RetriedRequest:
     then: Callable[[Any], Any] | None
     resend: Resend
     may_have_run: bool = False
+    _seat: str | None = None
     _is_sent: bool = False
     _first_connection: Connection | None = None
     _has_lost_connection: bool = False
@@ -101,7 +103,9 @@ class RetriedRequest:
             async with asyncio.timeout_at(deadline):
                 return await self._send_until_answered(deadline)
         except TimeoutError:
-            raise self._with_outcome(self._timeout(seconds)) from None
+            last = f", the last error was: {self._last_error}" if self._last_error else ""
+            late = CallTimeout(f"{self.event} was not answered within {seconds:g} s{last}")
+            raise self._with_outcome(late) from None
         except SMCPError as error:
             raise self._with_outcome(error) from None
 
@@ -118,7 +122,10 @@ class RetriedRequest:
             except SMCPError as error:
                 pause = self._pause_after(error, is_outdated=self.state.version() != seen)
                 if pause is None:
-                    raise self._explained(error) from None
+                    if isinstance(error, ConnectionLost) and self.resend is Resend.DEDUPLICATED:
+                        about = "it is unknown whether the tool has run, and this Server could run it a second time"
+                        raise ConnectionLost(about) from None
+                    raise
                 self._last_error = error
             if pause > 0:
                 logger.info("%s waits: %s", self.event, self._last_error)
@@ -130,6 +137,8 @@ class RetriedRequest:
         self._is_sent = True
         self._first_connection = self._first_connection or connection
         self._has_lost_connection = connection is not self._first_connection
+        if not self.may_have_run:
+            self._seat = self.state.seat_of(self.data.get("computer"), self.data.get("office_id"))
         data = self._data(deadline - asyncio.get_running_loop().time()) if self._sendings else self.data
         self._sendings += 1
         try:
@@ -150,7 +159,7 @@ class RetriedRequest:
         is_limited = "timeout" in self.data and not self.data.get("extend")
         more: dict[str, Any] = {"timeout": max(1, math.floor(left - AGENT_MARGIN))} if is_limited else {}
         if self.may_have_run and self.resend is Resend.DEDUPLICATED:
-            more[SENT_BEFORE] = True
+            more |= {SENT_BEFORE: True, **({"seat": self._seat} if self._seat else {})}
         return {**self.data, **more}
 
     def _pause_after(self, error: SMCPError, *, is_outdated: bool) -> float | None:
@@ -158,7 +167,7 @@ class RetriedRequest:
 
         An error `is_outdated` if the version grew after the sending: the computer may have entered since then.
         """
-        if self.resend is Resend.NEVER or not self._may_repeat():
+        if not self._may_repeat():
             return None
         if isinstance(error, ConnectionLost):
             return 0.0
@@ -176,16 +185,9 @@ class RetriedRequest:
         return None
 
     def _may_repeat(self) -> bool:
-        return self.resend is Resend.ALWAYS or not self.may_have_run or self.state.is_deduplicated
-
-    def _explained(self, error: SMCPError) -> SMCPError:
-        if isinstance(error, ConnectionLost) and self.resend is Resend.DEDUPLICATED:
-            return ConnectionLost("it is unknown whether the tool has run, and this Server could run it a second time")
-        return error
-
-    def _timeout(self, seconds: float) -> CallTimeout:
-        last = f", the last error was: {self._last_error}" if self._last_error else ""
-        return CallTimeout(f"{self.event} was not answered within {seconds:g} s{last}")
+        if self.resend is Resend.DEDUPLICATED:
+            return not self.may_have_run or self.state.is_deduplicated
+        return self.resend is Resend.ALWAYS
 
     def _with_outcome(self, error: SMCPError) -> SMCPError:
         if self.resend is Resend.DEDUPLICATED and error.outcome != "done":

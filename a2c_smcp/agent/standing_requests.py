@@ -1,36 +1,40 @@
-"""What computers keep doing for an agent, such as sending logs: it is asked for again before it lapses.
+"""Requests that stay in force on computers, such as sending logs: each is sent again before it lapses.
 
 Log levels and subscriptions lapse after 15 minutes, with the agent's seat, and when the computer restarts (WIRE §9).
 They are therefore sent again every `RENEWAL` seconds, whenever a seat was taken again, and when a computer has
 entered. A computer that has just entered may refuse it because its MCP server is still starting: what was refused is
 sent again when that computer announces a change.
+
+A request belongs to the seat of the computer that it was made to (WIRE §4). It carries that seat, so that the Server
+gives it to no other computer of the name, and tells of such a computer are not for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from a2c_smcp.agent.desktops import Seat
 from a2c_smcp.agent.refresh import Refresher
-from a2c_smcp.agent.types import Seat
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import CallTimeout, RateLimited, SMCPError, Unavailable
-
-__all__ = ["LogSource", "StandingRequests", "Subscription"]
 
 logger = logging.getLogger(__name__)
 
 RENEWAL = 600.0
 """Seconds until a request is sent again."""
 
+SeatOf: TypeAlias = Callable[[object, object], str | None]
+"""The identity of the seat of a computer in an office, if the Server has told it."""
+
 _PASSING = (CallTimeout, RateLimited, Unavailable)
 """Errors after which it is tried again soon. All others stay until something changes on the computer."""
 
 
 class _Addressee(Protocol):
-    """Whom it is asked of. Without an office, the computer of this name in any office."""
+    """The computer that a request is sent to. Without an office, the one of this name in any office."""
 
     @property
     def office(self) -> str | None: ...
@@ -70,11 +74,17 @@ class StandingRequests(Generic[Target, Wish]):
     """The requests that were made, kept in force until they are stopped. `send` makes one."""
 
     def __init__(
-        self, send: Callable[[Target, Wish], Awaitable[None]], pauses: Reconnect, renewal: float = RENEWAL
+        self,
+        send: Callable[[Target, Wish, Mapping[str, str]], Awaitable[None]],
+        seat_of: SeatOf,
+        pauses: Reconnect,
+        renewal: float = RENEWAL,
     ) -> None:
         self._send = send
+        self._seat_of = seat_of
         self._renewal = renewal
         self._wishes: dict[Target, Wish] = {}
+        self._seats: dict[Target, str | None] = {}
         self._refused: set[Target] = set()
         self._renewals = Refresher(self._renew, pauses)
         self._timer: asyncio.TimerHandle | None = None
@@ -84,6 +94,7 @@ class StandingRequests(Generic[Target, Wish]):
 
     async def close(self) -> None:
         self._wishes.clear()
+        self._seats.clear()
         self._refused.clear()
         if self._timer:
             self._timer.cancel()
@@ -96,14 +107,15 @@ class StandingRequests(Generic[Target, Wish]):
         It counts before it is sent: what the computer tells may be read before its ack is returned here.
         """
         was_there, before = target in self._wishes, self._wishes.get(target)
-        self._wishes[target] = wish
+        seat, seat_before = self._seat_of(target.computer, target.office), self._seats.get(target)
+        self._wishes[target], self._seats[target] = wish, seat
         try:
-            await self._send(target, wish)
+            await self._send(target, wish, _addressed(seat))
         except BaseException:
             if not was_there:
                 self.stop(target)
             elif before is not None:
-                self._wishes[target] = before
+                self._wishes[target], self._seats[target] = before, seat_before
             raise
         self._refused.discard(target)
         if self._timer is None and self._wishes:
@@ -115,8 +127,9 @@ class StandingRequests(Generic[Target, Wish]):
             self._wishes[target] = wish
 
     def stop(self, target: Target) -> None:
-        """What still comes is dropped, unless another request covers it."""
+        """Stop a request. Later notices about it are dropped, unless another request covers them."""
         self._wishes.pop(target, None)
+        self._seats.pop(target, None)
         self._refused.discard(target)
         self._renewals.drop(target)
 
@@ -129,8 +142,8 @@ class StandingRequests(Generic[Target, Wish]):
         return [*self._wishes.items()]
 
     def at(self, seat: Seat) -> list[tuple[Target, Wish]]:
-        """What was asked of this computer."""
-        return [(target, wish) for target, wish in self._wishes.items() if _is_at(target, seat)]
+        """The requests to this computer."""
+        return [(target, wish) for target, wish in self._wishes.items() if self._is_at(target, seat)]
 
     def on_seated(self, office: str) -> None:
         for target in self._wishes:
@@ -143,7 +156,7 @@ class StandingRequests(Generic[Target, Wish]):
 
     def on_change(self, seat: Seat) -> None:
         """Something has changed on a computer: what it has refused may be possible now."""
-        for target in [each for each in self._refused if _is_at(each, seat)]:
+        for target in [each for each in self._refused if self._is_at(each, seat)]:
             self._renewals.request(target)
 
     def _start_timer(self) -> None:
@@ -160,8 +173,9 @@ class StandingRequests(Generic[Target, Wish]):
         if target not in self._wishes:
             return
         self._refused.discard(target)
+        seat = self._seats[target] = self._seats[target] or self._seat_of(target.computer, target.office)
         try:
-            await self._send(target, self._wishes[target])
+            await self._send(target, self._wishes[target], _addressed(seat))
         except SMCPError as error:
             if isinstance(error, _PASSING):
                 raise
@@ -169,6 +183,11 @@ class StandingRequests(Generic[Target, Wish]):
             if target in self._wishes:
                 self._refused.add(target)
 
+    def _is_at(self, target: Target, seat: Seat) -> bool:
+        if target.computer != seat.computer or target.office not in (None, seat.office):
+            return False
+        return self._seats[target] in (None, self._seat_of(seat.computer, seat.office))
 
-def _is_at(target: _Addressee, seat: Seat) -> bool:
-    return target.computer == seat.computer and target.office in (None, seat.office)
+
+def _addressed(seat: str | None) -> dict[str, str]:
+    return {"seat": seat} if seat else {}

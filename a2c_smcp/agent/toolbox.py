@@ -17,31 +17,185 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from threading import get_ident
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from a2c_smcp.agent.listening_calls import EmitOptions
-from a2c_smcp.agent.tool_names import Offer, Renaming, ToolNames
-from a2c_smcp.agent.types import Seat
+from a2c_smcp.agent.calls import EmitOptions
+from a2c_smcp.agent.desktops import Seat
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.loops import wait_blocking
 from a2c_smcp.protocol.names import MAX_TOOL_NAME
-from a2c_smcp.protocol.questions import ELICITATION, Answer, Question
+from a2c_smcp.protocol.questions import ELICITATION, Answer, InputRequest, Question
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.calls.caller import InputAsked, ToolCaller, tool_caller
-from a2c_smcp.registry.calls.progress import progress_listener
-from a2c_smcp.registry.results import note_result, value_of
+from a2c_smcp.registry.calls.context import ToolCaller, progress_listener, tool_caller
+from a2c_smcp.registry.content import note_result, value_of
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["AgentLoop", "CallSeat", "RemoteTool", "Toolbox"]
-
 logger = logging.getLogger(__name__)
+
+# The names of computers' tools in an agent's registry: each gets the shortest one that is free.
+
+
+class Offer(NamedTuple):
+    """A tool of a computer, by the name that it has there."""
+
+    seat: Seat
+    tool: str
+
+
+class Renaming(NamedTuple):
+    """The effect of a change: names that are no longer used, and names with the tool that has them now."""
+
+    lost: set[str]
+    won: dict[str, Offer]
+
+
+_FORMS: tuple[Callable[[Offer], str], ...] = (
+    lambda offer: offer.tool,
+    lambda offer: f"{offer.seat.computer}__{offer.tool}",
+    lambda offer: f"{offer.seat.office}__{offer.seat.computer}__{offer.tool}",
+)
+
+
+class ToolNames:
+    """A name for each tool. The first tool that claims a name keeps it as long as the tool is offered (WIRE §7).
+
+    There are three forms: `tool`, `computer__tool`, `office__computer__tool`. A tool claims the shortest form, and the
+    next longer one if it does not get that. Of the tools that claim a name, the one with the smallest number gets it.
+    Nobody gets a name that a local tool has, that another tool has in a shorter form, or that begins with the name of
+    another computer that is there. A tool that gets none of the three forms has no name.
+
+    A change may cascade: a tool that loses its short name claims a longer one, and may take that from another. So
+    `_change` settles the forms from the shortest to the longest, and for each only the names that were touched. Its
+    cost depends on what changes, not on the number of tools.
+    """
+
+    def __init__(self) -> None:
+        self._local: set[str] = set()
+        self._numbers: dict[Offer, int] = {}
+        self._claims: list[defaultdict[str, set[Offer]]] = [defaultdict(set) for _ in _FORMS]
+        self._holders: list[dict[str, Offer]] = [{} for _ in _FORMS]
+        self._seats: defaultdict[str, set[Seat]] = defaultdict(set)
+        self._by_prefix: defaultdict[str, set[str]] = defaultdict(set)
+
+    def of(self, offer: Offer) -> str | None:
+        """The name of a tool, if it has one."""
+        names = (form(offer) for form in _FORMS)
+        return next((name for name, held in zip(names, self._holders, strict=True) if held.get(name) == offer), None)
+
+    def enter(self, seat: Seat) -> Renaming:
+        """A computer has entered: names that begin with its name belong to it."""
+        touched: set[str] = set()
+        for prefix in _prefixes_of(seat):
+            self._seats[prefix].add(seat)
+            touched |= self._by_prefix.get(prefix, set())
+        return self._change(set(), set(), touched)
+
+    def leave(self, seat: Seat) -> Renaming:
+        """A computer has left. Its tools must have been removed before."""
+        touched: set[str] = set()
+        for prefix in _prefixes_of(seat):
+            self._seats[prefix].discard(seat)
+            if not self._seats[prefix]:
+                del self._seats[prefix]
+            touched |= self._by_prefix.get(prefix, set())
+        return self._change(set(), set(), touched)
+
+    def change(
+        self,
+        *,
+        come: Iterable[Offer] = (),
+        number: int = 0,
+        gone: Iterable[Offer] = (),
+        local: Collection[str] | None = None,
+    ) -> Renaming:
+        """Add and remove tools; a smaller `number` comes first. `local`: the names of all local tools, if changed."""
+        moved = self._local.symmetric_difference(self._local if local is None else local)
+        self._local ^= moved
+        claiming, leaving = set(come), set(gone)
+        for offer in leaving - claiming:
+            self._numbers.pop(offer, None)
+        self._numbers |= dict.fromkeys(claiming, number)
+        return self._change(claiming, leaving, set(moved))
+
+    def _change(self, claiming: set[Offer], leaving: set[Offer], touched: set[str]) -> Renaming:
+        renaming = Renaming(set(), {})
+        for level in range(len(_FORMS)):
+            touched |= self._claim(level, claiming, leaving)
+            won, lost = self._settle(level, touched, renaming)
+            claiming, leaving = (claiming | lost) - won - leaving, leaving | won
+        return renaming
+
+    def _claim(self, level: int, claiming: set[Offer], leaving: set[Offer]) -> set[str]:
+        claims, form = self._claims[level], _FORMS[level]
+        for offer in claiming:
+            name = form(offer)
+            claims[name].add(offer)
+            for prefix in _prefixes_in(name):
+                self._by_prefix[prefix].add(name)
+        for offer in leaving:
+            if (name := form(offer)) in claims:
+                claims[name].discard(offer)
+        return {form(offer) for offer in claiming | leaving}
+
+    def _settle(self, level: int, touched: set[str], renaming: Renaming) -> tuple[set[Offer], set[Offer]]:
+        """Decide these names anew. Return the tools that got one, and those that lost one."""
+        claims, holders = self._claims[level], self._holders[level]
+        won, lost = set(), set()
+        for name in touched:
+            before, now = holders.pop(name, None), self._winner(level, name)
+            if now:
+                holders[name] = now
+            if before and before != now:
+                lost.add(before)
+                renaming.lost.add(name)
+            if now and now != before:
+                won.add(now)
+                renaming.won[name] = now
+            if not claims.get(name):
+                claims.pop(name, None)
+                self._forget_prefixes(name)
+        return won, lost
+
+    def _winner(self, level: int, name: str) -> Offer | None:
+        if name in self._local or any(name in held for held in self._holders[:level]):
+            return None
+        allowed = (offer for offer in self._claims[level].get(name, ()) if self._may_have(offer, name))
+        return min(allowed, key=lambda offer: (self._numbers[offer], offer), default=None)
+
+    def _may_have(self, offer: Offer, name: str) -> bool:
+        """`<computer>__<tool>` belongs to that computer. If several computers fit, to the one with the longest name."""
+        owned = [prefix for prefix in _prefixes_in(name) if prefix in self._seats]
+        return not owned or offer.seat in self._seats[owned[-1]]
+
+    def _forget_prefixes(self, name: str) -> None:
+        if any(name in claims for claims in self._claims):
+            return
+        for prefix in _prefixes_in(name):
+            if names := self._by_prefix.get(prefix):
+                names.discard(name)
+                if not names:
+                    del self._by_prefix[prefix]
+
+
+def _prefixes_of(seat: Seat) -> tuple[str, str]:
+    return seat.computer, f"{seat.office}__{seat.computer}"
+
+
+def _prefixes_in(name: str) -> Iterator[str]:
+    """The possible computer prefixes of a qualified name, shortest first."""
+    end = name.find("__")
+    while end > 0:
+        yield name[:end]
+        end = name.find("__", end + 1)
+
 
 Result = TypeVar("Result")
 
@@ -54,9 +208,9 @@ _SHOWN = (
     ("icons", "MCP_TOOL_ICONS", list),
     ("annotations", "MCP_TOOL_ANNOTATION", dict),
 )
-"""What MCP's list of tools shows of a tool: the field, the entry of its `meta`, and its type (WIRE §7, §9)."""
+"""Fields of MCP's list of tools, with the entry of `meta` that each comes from, and its type (WIRE §7, §9)."""
 _OURS = ("a2c_", "MCP_TOOL_")
-"""How our entries of `meta` begin. All others are of the MCP server's own `_meta`."""
+"""The beginning of our own entries of `meta`. All others are of the MCP server's `_meta`."""
 
 
 class AgentLoop:
@@ -145,13 +299,15 @@ class Toolbox:
     """The computers of the agent's offices with their tools. Used in one event loop.
 
     Names are given in the order in which computers entered; tools that a computer adds later come after all others.
-    Tags and hints of tools are used only for `trusted` computers; those of others are shown.
+    Tags and hints of tools are used only for computers that are trusted; those of others are shown.
     """
 
-    def __init__(self, registry: MCPRegistry, call: CallSeat, trusted: Collection[str] = ()) -> None:
+    def __init__(
+        self, registry: MCPRegistry, call: CallSeat, is_trusted: Callable[[Seat], bool] = lambda seat: False
+    ) -> None:
         self.registry = registry
         self._call = call
-        self._trusted = frozenset(trusted)
+        self._is_trusted = is_trusted
         self._numbers = count()
         self._computers: dict[Seat, _Computer] = {}
         self._names = ToolNames()
@@ -203,7 +359,9 @@ class Toolbox:
         if computer is None or not computer.is_here:
             return False
         computer.is_here = computer.is_shown = False
-        self._hide([name for tool in computer.tools if (name := self._names.of(Offer(seat, tool)))])
+        names = [name for tool in computer.tools if (name := self._names.of(Offer(seat, tool)))]
+        if hidden := [name for name in names if self._shown.pop(name, None)]:
+            self._update((), hidden)
         computer.forgetting = self._loop.call_later(_MAY_COME_BACK, self.leave, seat)
         return True
 
@@ -253,6 +411,9 @@ class Toolbox:
 
     def _apply_local(self) -> None:
         self._show(self._names.change(local=self._local()))
+        replaced = [tool for name, tool in self._shown.items() if not self.registry.is_registered(name)]
+        if replaced:  # by local tools that are gone already
+            self._update(replaced)
 
     def _local(self) -> set[str]:
         """The names of tools that this toolbox has not added."""
@@ -277,15 +438,11 @@ class Toolbox:
             for tool in new.values():
                 self._add(tool)
 
-    def _hide(self, names: Iterable[str]) -> None:
-        hidden = [name for name in names if self._shown.pop(name, None)]
-        if hidden:
-            self._update((), hidden)
-
     def _add(self, tool: RemoteTool) -> None:
         try:
             self._update([tool])
         except TypeError as error:
+            del self._shown[tool.name]
             logger.warning("%s of %s is left out: %s", tool.name, tool.origin, error)
 
     def _update(self, add: Iterable[RemoteTool], remove: Iterable[str] = ()) -> None:
@@ -300,7 +457,7 @@ class Toolbox:
 
     def _remote(self, name: str, offer: Offer) -> RemoteTool:
         tool = self._computers[offer.seat].tools[offer.tool]
-        is_trusted = offer.seat.computer in self._trusted
+        is_trusted = self._is_trusted(offer.seat)
         return RemoteTool(name, offer.seat, tool, self._call, self._agent_loop, is_trusted=is_trusted)
 
 
@@ -336,7 +493,7 @@ async def _put_to(caller: ToolCaller, question: Question) -> Answer:
     about: dict[str, Any] = {"requestedSchema": dict(question.schema)}
     if question.mode == "url":
         about = {"mode": "url", "url": question.url, "elicitationId": question.question_id}
-    given = await caller.request(InputAsked(ELICITATION, {"message": question.message, **about}))
+    given = await caller.request(InputRequest(ELICITATION, {"message": question.message, **about}))
     return Answer(given["action"], given.get("content"))
 
 

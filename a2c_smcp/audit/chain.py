@@ -1,4 +1,4 @@
-"""How the lines of an audit file are chained, and what a reader can see by that.
+"""The chain of the lines of an audit file, and the faults that a reader finds by it.
 
 Each line is a JSON object that begins with `n`, its number. Lines are written in blocks: all that is recorded in one
 turn of the event loop is one block, and a line that is written alone is a block of one. The last line of a block ends
@@ -27,20 +27,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = [
-    "STATE_MISSING",
-    "Chain",
-    "ChainProblem",
-    "ChainState",
-    "KeptState",
-    "Line",
-    "check_lines",
-    "numbered",
-    "read_line",
-]
-
 STATE_MISSING = {"state": "missing"}
-"""In the entry `audit opened` of a process that found lines, but no state beside them."""
+"""The mark in the entry `audit opened` of a process that found lines, but no state beside them."""
 
 _START = "0" * 32  # stands for the hash before the first block
 _NOT_KNOWN = "f" * 32  # in a state: the hash of the last dropped line is not known
@@ -49,6 +37,7 @@ _STATE = re.compile(rb"(\d{18}) ([0-9a-f]{32}) (\d{18}) ([0-9a-f]{32})\n")
 _OPENED_WITHOUT = re.compile(rb'\{"n":\d+,"time":"[^"]*","event":"audit opened",.*"state":"missing"', re.DOTALL)
 _LINE = re.compile(rb'\{"n":(\d{1,18}),.*\}\n', re.DOTALL)
 _HASH = re.compile(rb',"hash":"([0-9a-f]{32})"\}\n')
+_HASH_TEXT = re.compile("[0-9a-f]{32}")
 _HASH_SIZE = len(b',"hash":""}\n') + 32
 _END = b"}\n"
 
@@ -60,12 +49,12 @@ class ChainState(NamedTuple):
     hash: str = _START
 
     def to_bytes(self) -> bytes:
-        """As it is kept. All states have one size: that of the last line is at the begin of a `KeptState`."""
+        """Return the bytes to keep. All states have one size: the last line is at the begin of a `KeptState`."""
         return b"%018d %b" % (self.number, self.hash.encode())
 
 
 class KeptState(NamedTuple):
-    """What is kept beside the files: the last line, and the last one that was dropped by rotation."""
+    """The state beside the files: the last line, and the last one that was dropped by rotation."""
 
     end: ChainState = ChainState()
     dropped: ChainState = ChainState()
@@ -83,8 +72,32 @@ class KeptState(NamedTuple):
 
     @classmethod
     def guessed(cls, first: int, end: ChainState) -> KeptState:
-        """That of files without one, whose first line has this number."""
+        """Return the state of files without one, whose first line has this number."""
         return cls(end, ChainState() if first <= 1 else ChainState(first - 1, _NOT_KNOWN))
+
+
+class Continued(NamedTuple):
+    """Where a file goes on that takes the place of another: after which line, and how that file is called now.
+
+    Without a name it was deleted, or moved out of the folder.
+    """
+
+    after: int
+    after_hash: str
+    after_file: str | None
+
+    def facts(self) -> dict[str, Any]:
+        """The facts of the entry `audit opened`."""
+        return self._asdict()
+
+    @classmethod
+    def read(cls, line: bytes) -> Continued | None:
+        """`None` if the line is no such entry."""
+        entry = numbered(line) or {}
+        opened = cls(*(entry.get(name) for name in cls._fields))  # type: ignore[arg-type]  # checked below
+        is_sound = isinstance(opened.after, int) and isinstance(opened.after_file, str | None)
+        is_hash = isinstance(opened.after_hash, str) and _HASH_TEXT.fullmatch(opened.after_hash)
+        return opened if is_sound and is_hash and entry.get("event") == "audit opened" else None
 
 
 class Chain:
@@ -113,7 +126,7 @@ class Chain:
 
 
 class ChainProblem(NamedTuple):
-    """What is wrong with a line of a file."""
+    """A fault in a line of a file."""
 
     file: str
     line: int
@@ -133,13 +146,13 @@ class Line(NamedTuple):
 
 def read_line(line: bytes) -> Line | None:
     """`None` if it is no whole line of an audit file."""
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         return None
     hashed = _HASH.fullmatch(line, max(len(line) - _HASH_SIZE, 0))
     if hashed is None:
-        return Line(int(found[1]), line, None)
-    return Line(int(found[1]), line[:-_HASH_SIZE], hashed[1].decode())
+        return Line(int(match[1]), line, None)
+    return Line(int(match[1]), line[:-_HASH_SIZE], hashed[1].decode())
 
 
 def numbered(line: bytes) -> dict[str, Any] | None:
@@ -183,7 +196,7 @@ def check_lines(
             yield ChainProblem(*place, "is no line of an audit file, or was cut")
             continue
         is_found = is_found or read.hash == wanted
-        for why in filter(None, (checked.wrong_with(read), _wrong_by_state(kept, read))):
+        for why in filter(None, (checked.wrong_before(line), checked.wrong_with(read), _wrong_by_state(kept, read))):
             yield ChainProblem(*place, why)
     if checked.is_open:
         yield ChainProblem(*place, "has no hash, and no line after it has: the end of its block is missing")
@@ -202,7 +215,7 @@ def _placed(files: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[tupl
 
 
 def _wrong_by_state(kept: KeptState | None, read: Line) -> str:
-    """What is wrong with a line, as far as states tell. The state is written after the lines, and may be behind."""
+    """Return the fault in a line, as far as states tell. The state is written after the lines, and may be behind."""
     if _OPENED_WITHOUT.match(read.text):
         return "was written when the state was missing: lines before it may be missing, too"
     if kept and read.number == kept.end.number and read.hash != kept.end.hash:
@@ -219,7 +232,18 @@ class _Checked:
     def __init__(self, before: ChainState | None) -> None:
         self._number = before.number if before else None
         self._hash = before.hash if before else None
+        self._is_begun = False
         self._begin_block()
+
+    def wrong_before(self, line: bytes) -> str:
+        """Return the fault before the first line: it may go on after a file that was archived, or is missing."""
+        is_first, self._is_begun = not self._is_begun, True
+        opened = Continued.read(line) if is_first else None
+        if opened is None or opened.after <= (self._number or 0):
+            return ""
+        self._number, self._hash, file = opened
+        self._begin_block()
+        return "" if file else f"the file before it is missing, with its lines up to {opened.after}"
 
     def _begin_block(self) -> None:
         self._first: int | None = None
@@ -228,7 +252,7 @@ class _Checked:
 
     @property
     def is_open(self) -> bool:
-        """Whether the last line is in a block that has no hash yet."""
+        """True if the last line is in a block that has no hash yet."""
         return self._first is not None
 
     @property
@@ -236,7 +260,7 @@ class _Checked:
         return ChainState() if self._number is None else ChainState(self._number, self._hash or _NOT_KNOWN)
 
     def wrong_with(self, line: Line) -> str:
-        """What is wrong with the next line, or, if it ends a block, with one of its lines."""
+        """Return the fault in the next line, or, if it ends a block, in one of its lines."""
         if self._number is None and line.number == 1:
             self._number, self._hash = ChainState()
             self._begin_block()

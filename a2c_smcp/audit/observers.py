@@ -1,25 +1,54 @@
-"""Functions in the same process that are told what happens on a Server or a Computer.
+"""Observers: functions in the same process that receive what happens on a Server or a Computer.
 
-Each has its own closed set of things that happen: `server/observation/`, `computer/observation.py`.
+Each program has one table of it, a subclass of `Observed` for each row: `server/observation/happened.py`,
+`computer/observation.py`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
-__all__ = ["Observers", "tell"]
+import msgspec
+
+from a2c_smcp.telemetry.metrics import Metrics
 
 T = TypeVar("T")
+Facts: TypeAlias = dict[str, Any]
+"""A flat object for JSON: `event` says what happened."""
 
 logger = logging.getLogger(__name__)
 
 
-class Observers(Generic[T]):
-    """Tells observers what happens, in the order in which they were added. One that fails is logged, and no more.
+class Observed(msgspec.Struct, eq=False):
+    """A row of what is observed. It has no secrets and no payloads: no credentials, sids, arguments or results."""
 
-    `is_watched`: whether one of them wants to be told of what happens often, as every call does.
+    def facts(self) -> Facts:
+        """Return the facts for log lines, events and audit lines. Unknown facts are left out."""
+        raise NotImplementedError
+
+    def entry(self) -> Facts | None:
+        """Return the line of the audit file; `None` if there is none."""
+        return self.facts()
+
+    def count(self, metrics: Metrics) -> None:
+        """Count it in the metrics of its program."""
+
+
+def known(event: str, /, **facts: object) -> Facts:
+    """Return the facts of an event that are known. A call has its tool always, `None` if it cannot be read."""
+    is_call = event == "call"
+    return {
+        "event": event,
+        **{name: fact for name, fact in facts.items() if fact is not None or (is_call and name == "tool")},
+    }
+
+
+class Observers(Generic[T]):
+    """Calls observers in the order in which they were added. The failure of one is only logged.
+
+    `is_watched`: true if one of them wants what happens often, such as every call.
     """
 
     def __init__(self) -> None:
@@ -40,12 +69,12 @@ class Observers(Generic[T]):
         self.is_watched = bool(self._often)
 
     def report(self, happened: T) -> None:
-        """Tells all observers what does not happen often."""
+        """Call all observers: this does not happen often."""
         for observer in self._seldom:
             tell(observer, happened)
 
     def report_often(self, happened: T) -> None:
-        """Tells the observers that want to know of it. Call it only while `is_watched`."""
+        """Call the observers that want what happens often. Call it only while `is_watched`."""
         for observer in self._often:
             tell(observer, happened)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -10,20 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from a2c_smcp.audit.chain import ChainProblem, ChainState, KeptState, Line, check_lines, numbered, read_line
+from a2c_smcp.audit.chain import ChainProblem, ChainState, Continued, KeptState, Line, check_lines, numbered, read_line
 
-__all__ = [
-    "ChainEnd",
-    "EntryFilter",
-    "chain_end",
-    "entries",
-    "first_number",
-    "follow",
-    "rotated",
-    "state_file",
-    "verify",
-]
-
+_ROTATED = re.compile(r"\.\d+|-\d[\d.T_-]*")
 _BLOCK = 1024 * 1024
 _ATTEMPTS = 10
 _PAUSE = 0.2
@@ -31,7 +21,7 @@ _PAUSE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
-    """Which entries are wanted: those with all of these values. Times are as entries have them; `until` excludes it."""
+    """Chooses the entries with all of these values. Times are as entries have them; `until` excludes it."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     since: str = ""
@@ -54,20 +44,28 @@ def _is(entry: Mapping[str, Any], name: str, wanted: str) -> bool:
     return str(value) == wanted
 
 
-def rotated(path: Path) -> list[tuple[int, Path]]:
-    """The rotated files of an audit file with their numbers, the oldest first."""
-    found = []
+def rotated(path: Path) -> list[Path]:
+    """The rotated files of an audit file, the oldest first: `FILE.1`, and `FILE-20261119` as logrotate names them.
+
+    The first line of each tells their order, because logrotate counts its files from the newest on.
+    """
+    files = list[tuple[int, Path]]()
     with suppress(OSError):
-        for each in path.parent.iterdir():
-            ending = each.name.removeprefix(f"{path.name}.")
-            if ending != each.name and ending.isdigit():
-                found.append((int(ending), each))
-    return sorted(found)
+        for file in path.parent.iterdir():
+            is_named = file.name.startswith(path.name) and _ROTATED.fullmatch(file.name, len(path.name))
+            if is_named and file.is_file():  # opening a pipe of such a name would wait for ever
+                files.append((_first_number([file]), file))
+    return [file for _, file in sorted(files)]
+
+
+def is_numbered(file: Path) -> bool:
+    """True if a rotated file is called as a program that writes it names it."""
+    return file.suffix[1:].isdigit()
 
 
 def files_of(path: Path) -> list[Path]:
     """All files of one chain, the oldest first."""
-    return [each for _, each in rotated(path)] + [path]
+    return [*rotated(path), path]
 
 
 def entries(path: Path, wanted: EntryFilter) -> Iterator[dict[str, Any]]:
@@ -98,7 +96,7 @@ def follow(path: Path, wanted: EntryFilter) -> Iterator[dict[str, Any]]:
                 torn = b""
             elif line:
                 torn += line
-            elif not is_full and not _is_replaced(path, file):
+            elif not is_full and _inode(path) in (None, os.fstat(file.fileno()).st_ino):
                 time.sleep(_PAUSE)
             elif not is_full:
                 is_full = True  # no more is written to it, but lines may have come since it was read to its end
@@ -108,10 +106,6 @@ def follow(path: Path, wanted: EntryFilter) -> Iterator[dict[str, Any]]:
                 file, torn, is_full = after, b"", False
     finally:
         file.close()
-
-
-def _is_replaced(path: Path, file: BinaryIO) -> bool:
-    return _inode(path) not in (None, os.fstat(file.fileno()).st_ino)
 
 
 def _inode(path: Path) -> int | None:
@@ -126,25 +120,25 @@ def _next_file(path: Path, file: BinaryIO) -> BinaryIO:
     inode = os.fstat(file.fileno()).st_ino
     for _ in range(_ATTEMPTS):
         with suppress(FileNotFoundError):
-            found = _after(path, inode).open("rb")
-            if _inode(_after(path, inode)) == os.fstat(found.fileno()).st_ino:
-                return found
-            found.close()
+            file_after = _after(path, inode).open("rb")
+            if _inode(_after(path, inode)) == os.fstat(file_after.fileno()).st_ino:
+                return file_after
+            file_after.close()
     return path.open("rb")
 
 
 def _after(path: Path, inode: int) -> Path:
     """The file after the one with this inode; if that was dropped meanwhile, the oldest that is kept."""
     newer = path
-    for each in reversed(files_of(path)[:-1]):
-        if _inode(each) == inode:
+    for older in reversed(files_of(path)[:-1]):
+        if _inode(older) == inode:
             break
-        newer = each
+        newer = older
     return newer
 
 
 def verify(path: Path, *, wanted: str | None = None) -> tuple[list[ChainProblem], ChainState]:
-    """What is wrong with the files of one chain, and the state at its end. Raises `OSError`."""
+    """Return the faults in the files of one chain, and the state at its end. Raises `OSError`."""
     problems: list[ChainProblem] = []
     with ExitStack() as stack:
         kept, files = _opened(path, stack)
@@ -160,6 +154,13 @@ def verify(path: Path, *, wanted: str | None = None) -> tuple[list[ChainProblem]
     return problems, end
 
 
+def opened_after(path: Path) -> Continued | None:
+    """What the first line of a chain says of the file before it; `None` if it is the beginning. Raises `OSError`."""
+    first = next(filter(Path.exists, files_of(path)), path)
+    with first.open("rb") as file:
+        return Continued.read(file.readline())
+
+
 def state_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.state")
 
@@ -170,12 +171,11 @@ def _opened(path: Path, stack: ExitStack) -> tuple[KeptState | None, list[tuple[
     for attempts_left in reversed(range(_ATTEMPTS)):
         kept = _kept(path)
         with ExitStack() as opened, suppress(FileNotFoundError):
-            listed = [each for each in files_of(path) if each.exists()]
-            files = [(each.name, opened.enter_context(each.open("rb"))) for each in listed]
+            files = [(file.name, opened.enter_context(file.open("rb"))) for file in files_of(path) if file.exists()]
             inodes = [os.fstat(file.fileno()).st_ino for _, file in files]
-            is_same = inodes == [_inode(each) for each in files_of(path) if each.exists()]
             after = _kept(path)
-            is_same = is_same and (kept and kept.dropped) == (after and after.dropped)
+            is_same = (kept and kept.dropped) == (after and after.dropped)
+            is_same = is_same and inodes == list(filter(None, map(_inode, files_of(path))))
             if is_same or not attempts_left:
                 stack.push(opened.pop_all())
                 break
@@ -226,7 +226,11 @@ def _chain_end(state: ChainState, backwards: list[Line], torn: int) -> ChainEnd:
 
 def first_number(path: Path) -> int:
     """The number of the first line of a chain; 0 if it has none."""
-    for each in files_of(path):
+    return _first_number(files_of(path))
+
+
+def _first_number(files: Iterable[Path]) -> int:
+    for each in files:
         with suppress(FileNotFoundError), each.open("rb") as file:
             for line in file:
                 entry = numbered(line)

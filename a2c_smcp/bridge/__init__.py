@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from a2c_smcp.bridge.bridge import Bridge
-from a2c_smcp.bridge.options import BridgeOptions
+from a2c_smcp.bridge.office import BridgeOptions
 
 __all__ = ["Bridge", "BridgeOptions"]

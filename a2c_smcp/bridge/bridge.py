@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self
-
-from mcp.server.runner import serve_dual_era_loop
-from mcp.server.stdio import stdio_server
+from typing import Any, Self
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.bridge.office.office import BridgedOffice
-from a2c_smcp.bridge.options import BridgeOptions
+from a2c_smcp.bridge.office import BridgedOffice, BridgeOptions
+from a2c_smcp.bridge.serving.calls import CallLogs, OfficeServer
 from a2c_smcp.bridge.serving.http import http_app
-from a2c_smcp.bridge.serving.server import OfficeServer
-from a2c_smcp.http.asgi import ASGIApp
-from a2c_smcp.http.loopback import LOOPBACK_HOSTS
-
-__all__ = ["Bridge", "BridgeOptions"]
+from a2c_smcp.web import LOOPBACK_HOSTS, ASGIApp
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +27,7 @@ class Bridge:
     ```
 
     The agent belongs to the bridge: it must not be connected yet, nor sit in other offices. An office that cannot be
-    joined is tried again for as long as the bridge is open, and clients are told why there is nothing to use
-    (`trouble`).
+    joined is tried again for as long as the bridge is open, and clients see the reason (`trouble`).
     """
 
     def __init__(
@@ -45,25 +37,31 @@ class Bridge:
         options: BridgeOptions = BridgeOptions(),  # noqa: B008  # frozen
     ) -> None:
         self._office = BridgedOffice(agent, office, options)
+        self._logs = CallLogs(agent, office)
         self._options = options
+        self._servers: dict[BridgeOptions, OfficeServer] = {}
+        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        self._logs.open()
         await self._office.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        await self._stack.aclose()
         await self._office.close()
+        self._logs.close()
 
     @property
     def trouble(self) -> str | None:
-        """Why the office cannot be used now, and what to do about it; `None` if it can."""
+        """The reason why the office cannot be used now, and its remedy; `None` if it can."""
         return self._office.trouble
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request of a client is being answered by the office."""
+        """True while the office answers a request of a client."""
         return self._office.membership.is_busy
 
     async def leave(self) -> None:
@@ -76,16 +74,18 @@ class Bridge:
 
     async def serve_stdio(self) -> None:
         """Serve one client on standard input and output, until it disconnects."""
-        server = OfficeServer(self._office)
         try:
-            async with stdio_server() as (read, write):
-                try:
-                    async with server.lifespan(server) as state:
-                        await serve_dual_era_loop(server, read, write, lifespan_state=state)
-                finally:
-                    sys.stdout.flush()  # to standard error, as long as the SDK has its place
+            await OfficeServer(self._office, self._logs, self._options).serve_stdio()
         except* BrokenPipeError:
             logger.info("the client reads no more")
+
+    async def serve(self, read: Any, write: Any, options: BridgeOptions) -> None:
+        """Serve one client of several at these streams, until it disconnects. All with equal options share a server."""
+        server = self._servers.get(options)
+        if server is None:
+            server = self._servers[options] = OfficeServer(self._office, self._logs, options)
+            await self._stack.enter_async_context(server.running())
+        await server.serve(read, write)
 
     def http_app(
         self,
@@ -99,4 +99,5 @@ class Bridge:
         Against DNS rebinding, only requests to `allowed_hosts` are answered, at any port, and only if they come from no
         web page, from one of these hosts, or from one of the `allowed_origins` (`"https://example.com"`).
         """
-        return http_app(OfficeServer(self._office), self._options, path, allowed_hosts, allowed_origins)
+        server = OfficeServer(self._office, self._logs, self._options)
+        return http_app(server, self._options, path, allowed_hosts, allowed_origins)

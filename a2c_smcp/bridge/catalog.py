@@ -1,35 +1,313 @@
-"""What an MCP client is offered of an office: which tools, under which names, and where a call of one goes.
+"""The tools of an office for MCP clients: which tools, under which names, and where a call of one goes.
 
-Built in three steps, each of which may be switched off: the same tool of several computers becomes one (`grouping.py`),
-each gets the name that it has had before (`names.py`), and if there are too many, two tools take the place of the list:
+Built in three steps, each of which may be switched off: the same tool of several computers becomes one (`ToolGroup`),
+each gets the name that it has had before (`names.py`), and if there are too many, two tools replace the list:
 `search_tools` finds some of them by words (`search.py`), `call_tool` calls one.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from itertools import count
 from typing import Any, Literal, TypeAlias
 
-from a2c_smcp.bridge.grouping import ToolGroup, group_tools
-from a2c_smcp.bridge.names import GivenNames, Yields
-from a2c_smcp.bridge.offers import OfferedTool, Owner, SharedTool, Target
+import orjson
+
+from a2c_smcp.bridge.names import GivenNames, OfferedTool, Owner, SharedTool, Target, Yields
 from a2c_smcp.bridge.search import ToolIndex
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.registry.toolset import unknown_tool
 
-__all__ = [
-    "CALL_TOOL",
-    "SEARCH_TOOLS",
-    "Catalog",
-    "CatalogOptions",
-    "OfferedTool",
-    "Target",
-    "catalog",
-    "search_arguments",
-]
+# Adds an argument to a tool's schema: the same values are valid as before, with this argument beside them.
+#
+# A schema consists of parts that judge the same object: itself, what it refers to at its top, and the branches of
+# `allOf`, `anyOf`, `oneOf`, `if` and so on. Any of them may refuse properties that it does not know, so the argument
+# is made known to all of them. References at the top are replaced by what they refer to; the rest stays as it is.
+#
+# Some schemas cannot be changed safely: those that judge properties by patterns of their names, and those whose parts
+# are used for other objects, too. They are refused.
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_LISTS = ("allOf", "anyOf", "oneOf")
+_BRANCHES = ("if", "then", "else", "not")
+_BY_PROPERTY = ("dependentSchemas", "dependencies")
+_UNSAFE = {"patternProperties", "const", "enum"}
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("properties", "dependentRequired", *_BY_PROPERTY), dict),
+    **dict.fromkeys(("required", *_LISTS), list),
+    **dict.fromkeys(("minProperties", "maxProperties"), int),
+    "$ref": str,
+}
+_SAYS_NOTHING = {"type", "title", "description", "$schema", "$id", "$comment", "$defs", "definitions", "examples"}
+_MOST_PARTS = 100
+
+
+class CannotAdd(Exception):
+    """The schema cannot be changed safely."""
+
+
+def add_argument(schema: Schema, names: Iterable[str], describe: Callable[[str], Schema]) -> tuple[str, dict[str, Any]]:
+    """The first of the names that the tool itself does not use, and the schema with a required argument of that name.
+
+    `describe` is given the name and returns the argument's own schema. If all names are used, the last is numbered.
+    Raises `CannotAdd`.
+    """
+    if not all(_is_elsewhere(reference) for reference in _references(schema)):
+        raise CannotAdd
+    argument = _unused(names, {name for part in _parts(schema) for name in _mentioned(part)})
+    changed = _knowing(argument, schema, schema)
+    added = {argument: dict(describe(argument))}
+    properties = {**added, **changed.get("properties", {}), **added}  # first, and not replaced
+    required = [argument, *changed.get("required", ())]
+    return argument, {"type": "object", **changed, "properties": properties, "required": required}
+
+
+def _unused(names: Iterable[str], used: set[str]) -> str:
+    last = ""
+    for last in names:
+        if last not in used:
+            return last
+    return next(name for number in count(2) if (name := f"{last}_{number}") not in used)
+
+
+def _references(schema: Schema) -> Iterator[str]:
+    """All references anywhere in a schema, and all values that look like one."""
+    rest: list[Any] = [schema]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, Mapping):
+            yield from (value[key] for key in _REFERENCES if isinstance(value.get(key), str))
+            rest += value.values()
+        elif isinstance(value, list):
+            rest += value
+
+
+def _is_elsewhere(reference: str) -> bool:
+    """True for a `$ref` to an unchanged part of the schema."""
+    start, _, path = reference.partition("/")
+    return start == "#" and path.partition("/")[0] not in {"", *_LISTS, *_BRANCHES, *_BY_PROPERTY}
+
+
+def _parts(root: Schema) -> Iterator[Schema]:
+    """All parts that judge the same object. Raises `CannotAdd` if one is unsafe or malformed, or if they never end."""
+    rest: list[Any] = [root]
+    for _ in range(_MOST_PARTS):
+        part = rest.pop()
+        if not isinstance(part, bool):
+            _check(part)
+            yield part
+            rest += _branches(part)
+            if "$ref" in part:
+                rest.append(_referred(part["$ref"], root))
+        if not rest:
+            return
+    raise CannotAdd
+
+
+def _check(part: Any) -> None:
+    if not isinstance(part, Mapping) or not _UNSAFE.isdisjoint(part):
+        raise CannotAdd
+    if not all(isinstance(part[key], kind) for key, kind in _KINDS.items() if key in part):
+        raise CannotAdd
+
+
+def _mentioned(part: Schema) -> Iterator[str]:
+    for key in ("properties", "required", "dependentRequired", *_BY_PROPERTY):
+        yield from part.get(key, ())
+
+
+def _branches(part: Schema) -> Iterator[Any]:
+    for key in _LISTS:
+        yield from part.get(key, ())
+    for key in _BRANCHES:
+        yield from (part[key],) if key in part else ()
+    for key in _BY_PROPERTY:
+        yield from (branch for branch in part.get(key, {}).values() if not isinstance(branch, list))
+
+
+def _knowing(argument: str, part: Any, root: Schema) -> Any:
+    """The part with the argument made known to it and its branches. It must have been checked."""
+    if isinstance(part, bool):
+        return part
+
+    def knowing(branch: Any) -> Any:
+        return _knowing(argument, branch, root)
+
+    result = {key: value for key, value in part.items() if key != "$ref"}
+    result |= {key: [*map(knowing, part[key])] for key in _LISTS if key in part}
+    result |= {key: knowing(part[key]) for key in _BRANCHES if key in part}
+    for key in filter(part.__contains__, _BY_PROPERTY):
+        result[key] = {name: value if isinstance(value, list) else knowing(value) for name, value in part[key].items()}
+    result |= _bounds(argument, part)
+    return _joined(result, knowing(_referred(part["$ref"], root))) if "$ref" in part else result
+
+
+def _bounds(argument: str, part: Schema) -> dict[str, Any]:
+    """The keywords of a part that judge all properties, changed to admit the argument, which counts as one more."""
+    changed: dict[str, Any] = {key: part[key] + 1 for key in ("minProperties", "maxProperties") if key in part}
+    if not all(part.get(key, True) is True for key in ("additionalProperties", "unevaluatedProperties")):
+        changed["properties"] = {**part.get("properties", {}), argument: {}}
+    if "propertyNames" in part:
+        changed["propertyNames"] = {"anyOf": [{"const": argument}, part["propertyNames"]]}
+    return changed
+
+
+def _referred(reference: str, root: Schema) -> Any:
+    """The target of a reference into the schema."""
+    target: Any = root
+    for step in reference.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if not isinstance(target, Mapping) or key not in target:
+            raise CannotAdd
+        target = target[key]
+    return target
+
+
+def _joined(one: dict[str, Any], other: Any) -> dict[str, Any]:
+    """Both must hold. They become one object if the first says nothing of its own: many readers know no `allOf`."""
+    if isinstance(other, Mapping) and one.keys() <= _SAYS_NOTHING and one.get("type", "object") == "object":
+        return {**other, **one}
+    return {**one, "allOf": [*one.get("allOf", ()), other]}
+
+
+# One tool for many computers: the same tool of several computers is offered once, with an argument that names one.
+#
+# Tools are the same if their names and their schemas are equal. What else they say may differ. The shared tool shows
+# the description, title and icons of the first computer, by name, and of the rest only what all of them say: one
+# computer cannot make the tools of others look harmless.
+#
+# The argument is called `computer`, or `on_computer` if the tool itself has an argument of that name. It is required,
+# and an enum of the computers that have the tool now.
+#
+# A tool is shared from a number of computers on, and once it has been shared it stays so: also when there is one
+# computer left, and across restarts. Its name stands for the tool on the computer that the argument names, whatever
+# its schema is there. So computers that come and go, or are updated one after another, change no name, and calls by
+# an older list do not fail for it. Where the schemas differ, the name shows the schema that most computers have.
+# Another one that several have is shown under a name of its own, which ends in a digest of the schema; one that a
+# single computer has is shown as a tool of this computer.
+
+_ARGUMENTS = ("computer", "on_computer", "on_computer_")
+_SCHEMAS = ("inputSchema", "outputSchema")
+_OF_FIRST = ("title", "description", "icons", *_SCHEMAS)
+_BY_KEY = ("annotations", "_meta")
+_MOST_NAMED, _LONGEST_QUOTED = 20, 128
+
+
+@dataclass(frozen=True, slots=True)
+class ToolGroup:
+    """The same tool of several computers. `listing` is MCP's `Tool` without its name; `argument` names the computer.
+
+    `schema` is a digest of its schemas, `computers` are those that have it with these.
+    """
+
+    owner: SharedTool
+    schema: str
+    computers: tuple[str, ...]
+    argument: str
+    listing: Mapping[str, Any]
+
+    def resolve(self, arguments: Mapping[str, Any], computers: Collection[str]) -> tuple[Target, dict[str, Any]]:
+        """The tool of the computer that the arguments name, and its own arguments. Raises `BadRequest`.
+
+        `computers` are all that have a tool of this name now, whatever its schema.
+        """
+        own = dict(arguments)
+        computer = own.pop(self.argument, None)
+        if not isinstance(computer, str) or computer not in computers:
+            raise BadRequest(self._fault(computer, sorted(computers)), subject=f"argument {self.argument!r}")
+        return Target(computer, self.owner.tool), own
+
+    def _fault(self, computer: object, computers: Sequence[str]) -> str:
+        rest = len(computers) - _MOST_NAMED
+        shown = ", ".join(map(repr, computers[:_MOST_NAMED])) + (f" and {rest} more" if rest > 0 else "")
+        if computer is None:
+            return f"say which computer shall run {self.owner.tool!r}: {shown}"
+        return f"{str(computer)[:_LONGEST_QUOTED]!r} does not have {self.owner.tool!r} now, these have: {shown}"
+
+
+def group_tools(
+    offers: Iterable[OfferedTool], *, above: int, known: Collection[SharedTool]
+) -> tuple[list[ToolGroup], list[OfferedTool]]:
+    """Join tools that are the same on more than so many computers. `known` are those that were shared before.
+
+    Returns the joined ones and the others.
+    """
+    groups: list[ToolGroup] = []
+    singles: list[OfferedTool] = []
+    by_name: defaultdict[str, defaultdict[str, list[OfferedTool]]] = defaultdict(lambda: defaultdict(list))
+    for offer in offers:
+        by_name[offer.target.tool][_schema_digest(offer.listing)].append(offer)
+    for tool, by_schema in by_name.items():
+        most, *others = sorted(by_schema.items(), key=lambda item: (-len(item[1]), item[0]))
+        wanted = {SharedTool(tool): most} | {SharedTool(tool, schema): (schema, same) for schema, same in others}
+        is_shared = len(most[1]) > above or SharedTool(tool) in known
+        for owner, (schema, same) in wanted.items():
+            is_joined = is_shared and (not owner.schema or len(same) > 1 or owner in known)
+            if is_joined and (group := _group(owner, schema, same)):
+                groups.append(group)
+            else:
+                singles += same
+    return groups, singles
+
+
+def _group(owner: SharedTool, digest: str, same: Sequence[OfferedTool]) -> ToolGroup | None:
+    """`None` if an argument cannot be added to the tool's schema."""
+    by_computer = {offer.target.computer: offer.listing for offer in same}
+    computers = tuple(sorted(by_computer))
+    listings = [by_computer[computer] for computer in computers]
+
+    def describe(argument: str) -> Schema:
+        also = "" if argument == _ARGUMENTS[0] else f" ({_ARGUMENTS[0]!r} is an argument of the tool itself.)"
+        return {"type": "string", "enum": [*computers], "description": f"The computer that runs the tool.{also}"}
+
+    try:
+        argument, schema = add_argument(listings[0].get("inputSchema") or {}, _ARGUMENTS, describe)
+    except CannotAdd:
+        return None
+    return ToolGroup(owner, digest, computers, argument, {**_joined_tools(listings), "inputSchema": schema})
+
+
+def _joined_tools(listings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first, *others = listings
+    joined = {field: first[field] for field in _OF_FIRST if field in first}
+    for field, value in first.items():
+        if field in joined:
+            continue
+        different = [other.get(field) for other in others if other.get(field) != value]
+        if field in _BY_KEY and isinstance(value, Mapping):
+            joined[field] = _agreed(value, different)
+        elif not different:
+            joined[field] = value
+    return joined
+
+
+def _agreed(value: Mapping[str, Any], others: Sequence[Any]) -> dict[str, Any]:
+    """The part of an object that all others have, too."""
+    objects = [other if isinstance(other, Mapping) else {} for other in others]
+    return {key: item for key, item in value.items() if all(key in other and other[key] == item for other in objects)}
+
+
+def _schema_digest(listing: Mapping[str, Any]) -> str:
+    schemas = [listing.get(field) for field in _SCHEMAS]
+    try:
+        text = orjson.dumps(schemas)
+    except TypeError:  # integers beyond 64 bits, halves of surrogate pairs
+        text = json.dumps(schemas).encode()
+    return _digest(text)
+
+
+@lru_cache(maxsize=4096)
+def _digest(text: bytes) -> str:
+    """Does not depend on the order of keys."""
+    return sha256(json.dumps(json.loads(text), sort_keys=True).encode()).hexdigest()[:16]
+
 
 CALL_TOOL, SEARCH_TOOLS = "call_tool", "search_tools"
 
@@ -78,7 +356,7 @@ _CALL_TOOL: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class CatalogOptions:
-    """How many tools are offered as few.
+    """Options by which many tools become few.
 
     `one_for_all`: the same tool of several computers is offered once, with a `computer` argument: `on` (from two
     computers on), `off`, or `auto` (on more than `one_for_all_above` computers). With more tools than `search_above`,
@@ -94,14 +372,14 @@ _Tool: TypeAlias = ToolGroup | OfferedTool
 
 
 class Catalog:
-    """What is offered at one moment. It never changes: when the office does, another one is built."""
+    """The tools at one moment. It never changes: when the office does, another one is built."""
 
     def __init__(self, tools: Mapping[str, _Tool], names: GivenNames, search_above: int | None) -> None:
         self._tools = tools
         self._names = names
         self._lists_search = search_above is not None and len(tools) > search_above
         self.is_searched = search_above is not None
-        """Whether `search_tools` and `call_tool` can be called: also while all tools are listed, by older lists."""
+        """True if `search_tools` and `call_tool` can be called: by older lists also while all tools are listed."""
 
     def listings(self) -> list[dict[str, Any]]:
         """MCP's list of tools, sorted by name. Not to be edited."""
@@ -146,10 +424,10 @@ class Catalog:
 
 def _computers_by_tool(tools: Iterable[_Tool]) -> Mapping[str, Collection[str]]:
     """The computers that have a tool, by its own name."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    computers: defaultdict[str, set[str]] = defaultdict(set)
     for tool in tools:
-        found[_own_name(tool)].update(_computers_of(tool))
-    return found
+        computers[_own_name(tool)].update(_computers_of(tool))
+    return computers
 
 
 def _computers_of(tool: _Tool) -> tuple[str, ...]:
@@ -181,8 +459,8 @@ def catalog(
     singles.sort(key=lambda offer: (offer.target.computer, offer.target.tool))
     tools: dict[Owner, _Tool] = {group.owner: group for group in groups} | {offer.target: offer for offer in singles}
     yields = _passing_on(_computers_by_tool(groups), may_end_sharing=options.one_for_all == "off")
-    given = names.names_of([*tools], reserved={*reserved, CALL_TOOL, SEARCH_TOOLS}, yields=yields)
-    by_name = {name: tools[owner] for owner, name in sorted(given.items(), key=lambda item: item[1])}
+    names_of = names.names_of([*tools], reserved={*reserved, CALL_TOOL, SEARCH_TOOLS}, yields=yields)
+    by_name = {name: tools[owner] for owner, name in sorted(names_of.items(), key=lambda item: item[1])}
     return Catalog(by_name, names, options.search_above)
 
 
@@ -197,7 +475,7 @@ def search_arguments(arguments: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _called(arguments: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """What a call of `call_tool` calls."""
+    """The tool and the arguments in a call of `call_tool`. Raises `BadRequest`."""
     name, inner = arguments.get("name"), arguments.get("arguments")
     if not isinstance(name, str) or name == CALL_TOOL:
         raise BadRequest(f"must be the name of a tool that {SEARCH_TOOLS} has found", subject="argument 'name'")

@@ -8,28 +8,278 @@ client without a valid key is told where the metadata of RFC 9728 is, which MCP'
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
-from typing import Any
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 from urllib.parse import quote
 
-from a2c_smcp.bridge.seats import MCP_PATH, ClientSeat, Occupant, SeatOptions, Seats
-from a2c_smcp.bridge.serving.http import until_over
-from a2c_smcp.errors import BadRequest, NotAuthenticated, NotAuthorised, NotFound, OfficeHasAgent, SMCPError
-from a2c_smcp.http.asgi import Receive, Scope, Send, header
+from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.bridge.bridge import Bridge
+from a2c_smcp.bridge.office import BridgeOptions
+from a2c_smcp.bridge.serving.http import Answers, EndOfRequests, until_over
+from a2c_smcp.device_events import Sealing
+from a2c_smcp.endpoint import Credentials
+from a2c_smcp.errors import (
+    BadRequest,
+    NotAuthenticated,
+    NotAuthorised,
+    NotFound,
+    OfficeHasAgent,
+    RateLimited,
+    SMCPError,
+    Unavailable,
+)
+from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.names import fault_in
-from a2c_smcp.server.auth.authentication import Principal
-from a2c_smcp.server.mounts import with_headers
+from a2c_smcp.server.auth.authentication import Principal, mcp_name
+from a2c_smcp.server.http_requests import Lifespan, with_headers
+from a2c_smcp.server.observation.happened import McpCallRefused, McpClientSeen
+from a2c_smcp.web import ASGIApp, Receive, Scope, Send, header
 
-__all__ = ["PREFIXES", "OfficesAsMCPServers", "agent_name"]
+logger = logging.getLogger(__name__)
 
-AGENT = "bridge"
-"""The name of the agent, where the key allows it."""
+# Seats of MCP clients on a Server: one agent for each principal and office, which is in the office while it is used.
+#
+# A seat is used by each HTTP request, from its head to the end of its response, so an open stream counts. The first
+# one connects the agent, with the credentials of that request, and joins the office. Requests that come meanwhile wait
+# for the same attempt. If the office refuses, they are refused, and the seat leaves nothing behind.
+#
+# After a time without use (`idle`), and with no call in flight, the agent leaves the office for others. The MCP
+# sessions stay: many clients would not begin a new one by themselves. The next request joins again. A seat without use
+# for long (`keep`) is closed, and so is one whose credentials the Server no longer accepts: sessions end, and open
+# streams with them.
+#
+# `_lock` orders joining, leaving and closing. A request takes it only if the agent is not in the office. A seat that
+# is closed is first removed from the table, so no request gets hold of it; a new one may wait a moment for the
+# office.
+
+MCP_PATH = "/mcp"
+"""The path of the application of a seat."""
+
+_MOST_CLIENTS = 64
+_LAST_ANSWERS = 1.0
+"""Seconds for answers that are being written when the Server ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """Whose seat it is: the principal, the office, and the name that the agent has there."""
+
+    principal: str
+    office: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatOptions:
+    """Times are in seconds. `bridge` makes the options of the bridge of an occupant.
+
+    `e2e` and `origin` are those of its agents: see `AsyncSMCPAgentClient`. `on_seen` is told which clients use a seat,
+    `on_refused` which requests, from which address, get none although their key is right, `on_call_refused` which tool
+    calls are not sent. What else is refused, the Server sees itself.
+    """
+
+    idle: float = 60.0
+    keep: float = 1800.0
+    most_per_principal: int = 64
+    bridge: Callable[[Occupant], BridgeOptions] = field(default=lambda occupant: BridgeOptions())
+    e2e: Sealing = "off"
+    origin: str | None = None
+    on_seen: Callable[[McpClientSeen], None] = field(default=lambda seen: None)
+    on_refused: Callable[[str | None, SMCPError, Principal], None] = field(default=lambda address, error, who: None)
+    on_call_refused: Callable[[McpCallRefused], None] = field(default=lambda refused: None)
+
+
+class Seats:
+    """All seats. The agents connect to the Server at `url`."""
+
+    def __init__(self, url: str, options: SeatOptions) -> None:
+        self._url = url
+        self._options = options
+        self._seats: dict[Occupant, ClientSeat] = {}
+        self._background = OwnedTasks()
+
+    def has(self, occupant: Occupant) -> bool:
+        return occupant in self._seats
+
+    async def use(self, occupant: Occupant, headers: Mapping[str, str]) -> ClientSeat:
+        """The seat, joined and in use until `ClientSeat.release`. `headers` are the credentials of the request.
+
+        Raises the refusal of the Server, or `RateLimited`.
+        """
+        seat = self._seats.get(occupant)
+        if seat is None:
+            if sum(other.principal == occupant.principal for other in self._seats) >= self._options.most_per_principal:
+                most = self._options.most_per_principal
+                raise RateLimited(f"{occupant.principal!r} uses {most} offices already, which is the most")
+            seat = self._seats[occupant] = ClientSeat(occupant, self._url, self._options, self._close_soon)
+        await seat.use(headers)
+        return seat
+
+    async def close(self) -> None:
+        """Ends all seats. Answers that are being written have a moment."""
+        seats, self._seats = [*self._seats.values()], {}
+        await asyncio.gather(*(seat.close(_LAST_ANSWERS) for seat in seats))
+        await self._background.close()
+
+    def _close_soon(self, seat: ClientSeat) -> None:
+        if self._seats.get(seat.occupant) is seat:
+            del self._seats[seat.occupant]
+            self._background.spawn(seat.close())
+
+
+class ClientSeat:
+    """One agent in one office, and the MCP server that its clients talk to. Its credentials are in memory only."""
+
+    def __init__(
+        self, occupant: Occupant, url: str, options: SeatOptions, close_soon: Callable[[ClientSeat], None]
+    ) -> None:
+        self.occupant = occupant
+        self._is_over = False
+        self._requests: set[EndOfRequests] = set()
+        self._headers: Mapping[str, str] = {}
+        self._dialled_with: Mapping[str, str] = {}
+        sealing: dict[str, Any] = {"e2e": options.e2e, "origin": options.origin}
+        agent = AsyncSMCPAgentClient(occupant.name, url=url, office=[], auth=self, event_handler=self, **sealing)
+        self._clients: dict[str, None] = {}
+        bridge_options = replace(options.bridge(occupant), on_client=self._on_client, on_refused=self._on_call_refused)
+        self._bridge = Bridge(agent, occupant.office, bridge_options)
+        self.app: ASGIApp = self._bridge.http_app(MCP_PATH)
+        self._lifespan = Lifespan(self.app)
+        self._options = options
+        self._close_soon = close_soon
+        self.answers = Answers()
+        self._users = 0
+        self._is_joined = self._was_joined = False
+        self._lock = asyncio.Lock()
+        self._opened: AsyncExitStack | None = None
+        self._joining: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._background = OwnedTasks()
+
+    async def use(self, headers: Mapping[str, str]) -> None:
+        """Joins the office unless it is joined. Raises its refusal; else `release` must follow."""
+        self._users += 1
+        self._stop_timer()
+        self._headers = headers  # a token may have been renewed: the next dial takes the newest
+        try:
+            if not self._is_joined:
+                if self._joining is None or self._joining.done():
+                    self._joining = asyncio.create_task(self._join())
+                await asyncio.shield(self._joining)
+            if self._is_over:
+                raise Unavailable("the access to this office has ended just now, try again")
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """The request is over."""
+        self._users -= 1
+        if not (self._users or self._is_over):
+            self._after(self._options.idle if self._is_joined else 0.0, self._rest)
+
+    @contextmanager
+    def ending(self, request: EndOfRequests) -> Iterator[None]:
+        """Encloses a request, which ends with this seat."""
+        self._requests.add(request)
+        if self._is_over:
+            request.set()
+        try:
+            yield
+        finally:
+            self._requests.discard(request)
+
+    async def close(self, patience: float = 0.0) -> None:
+        """Leaves the office, and ends all sessions and streams. Answers may be completed within `patience` seconds."""
+        self._stop_timer()
+        await self.answers.finish(patience)
+        self._is_over = True
+        for request in list(self._requests):
+            request.set()
+        await self._background.close()
+        async with self._lock:
+            if self._opened:
+                await self._opened.aclose()
+
+    # For the agent
+
+    def credentials(self) -> Credentials:
+        self._dialled_with = self._headers
+        return Credentials(headers=self._headers)
+
+    def on_office_lost(self, office: str, error: Exception) -> None:
+        if isinstance(error, NotAuthorised):  # the key is for other offices now
+            self.on_refused(error)
+
+    def on_refused(self, error: Exception) -> None:
+        if isinstance(error, NotAuthenticated) and self._headers != self._dialled_with:
+            self._is_joined = False  # a renewed token has come meanwhile: the next request joins with it
+            return
+        logger.info("the seat of %r in office %r ends: %s", self.occupant.principal, self.occupant.office, error)
+        self._close_soon(self)
+
+    # In and out
+
+    async def _join(self) -> None:
+        async with self._lock:
+            if self._opened is None:
+                self._opened = AsyncExitStack()
+                await self._opened.enter_async_context(self._bridge)
+                self._opened.push_async_callback(self._lifespan.stop)
+                await self._lifespan.start()
+            self._clients.clear()
+            await self._bridge.enter()
+            self._is_joined = self._was_joined = True
+
+    def _on_client(self, client: str) -> None:
+        """For the operator: which clients use the seat, each once since it was taken. They have chosen their names."""
+        if client in self._clients:
+            return
+        if len(self._clients) >= _MOST_CLIENTS:
+            del self._clients[next(iter(self._clients))]
+        self._clients[client] = None
+        who = self.occupant
+        self._options.on_seen(McpClientSeen(who.office, who.name, client, who.principal))
+
+    def _on_call_refused(self, tool: str, error: SMCPError, address: str | None) -> None:
+        who = self.occupant
+        self._options.on_call_refused(McpCallRefused(who.office, who.name, who.principal, address, tool, error))
+
+    async def _rest(self) -> None:
+        """Leave the office if the seat has no users. A seat that was never in it has no sessions, and is closed."""
+        async with self._lock:
+            if self._users:
+                return
+            if self._bridge.is_busy:
+                self._after(self._options.idle, self._rest)
+                return
+            self._is_joined = False
+            await self._bridge.leave()
+            if not self._users:
+                self._after(self._options.keep if self._was_joined else 0.0, self._give_up)
+
+    async def _give_up(self) -> None:
+        if not self._users:
+            self._close_soon(self)
+
+    def _after(self, delay: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._stop_timer()
+        self._timer = self._background.later(delay, work)
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
 
 _METADATA_PATH = "/.well-known/oauth-protected-resource"
 PREFIXES = (MCP_PATH, f"{_METADATA_PATH}{MCP_PATH}")
-"""Where the application has to be mounted."""
+"""The paths at which the application has to be mounted."""
 
 _CREDENTIALS = (b"authorization", b"x-api-key", b"access_token")
 _SESSION = b"mcp-session-id"
@@ -52,20 +302,28 @@ _REMEDIES: dict[type[SMCPError], str] = {
 }
 
 
+class Admits(Protocol):
+    """The Server, as far as it says who sends a request, and for how long that one is admitted."""
+
+    async def authenticate(self, scope: Scope) -> Principal: ...
+
+    def visit(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]: ...
+
+
 class OfficesAsMCPServers:
     """An ASGI application. Its lifespan must be run, and its agents must reach the Server at `url`.
 
-    `authenticate` says who has sent a request. `issuers` are the authorization servers whose tokens the Server accepts.
+    `issuers` are the authorization servers whose tokens the Server accepts.
     """
 
     def __init__(
         self,
-        authenticate: Callable[[Scope], Awaitable[Principal]],
+        server: Admits,
         url: str,
         issuers: Sequence[str] = (),
         options: SeatOptions = SeatOptions(),  # noqa: B008  # frozen
     ) -> None:
-        self._authenticate = authenticate
+        self._server = server
         self._issuers = tuple(issuers)
         self._seats = Seats(url, options)
         self._on_refused = options.on_refused
@@ -77,19 +335,21 @@ class OfficesAsMCPServers:
         if header(scope, b"origin"):
             send = with_headers(send, _FOR_WEB_PAGES)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
+        over = EndOfRequests()
         try:
             if path.startswith(_METADATA_PATH):
                 await self._tell_metadata(scope, _office_in(path.removeprefix(_METADATA_PATH)), send)
                 return
-            seat = await self._seat(scope, _office_in(path))
+            office, principal = _office_in(path), await self._server.authenticate(scope)
+            with self._server.visit(principal, over.set):
+                seat = await self._seat(scope, principal, office, over)
+                try:
+                    with seat.answers if scope["method"] == "POST" else nullcontext(), seat.ending(over):
+                        await seat.app(_inner(scope), until_over(receive, over), send)
+                finally:
+                    seat.release()
         except SMCPError as error:
             await _refuse(scope, error, send)
-            return
-        try:
-            with seat.answering() if scope["method"] == "POST" else nullcontext():
-                await seat.app(_inner(scope), until_over(receive, seat.is_over), send)
-        finally:
-            seat.release()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -100,9 +360,8 @@ class OfficesAsMCPServers:
             if event == "lifespan.shutdown":
                 return
 
-    async def _seat(self, scope: Scope, office: str) -> ClientSeat:
-        """The seat of the sender of the request. Raises `SMCPError`."""
-        principal = await self._authenticate(scope)
+    async def _seat(self, scope: Scope, principal: Principal, office: str, over: EndOfRequests) -> ClientSeat:
+        """The seat of the sender of the request, unless that is `over` meanwhile. Raises `SMCPError`."""
         try:
             name = agent_name(principal)
             principal.check("agent", name, office)
@@ -110,17 +369,19 @@ class OfficesAsMCPServers:
             self._on_refused(scope["client"][0] if scope["client"] else None, error, principal)
             raise
         occupant = Occupant(principal.id, office, name)
-        if not self._seats.has(occupant):
-            session = header(scope, _SESSION)
-            if not self._seats.keeps(occupant, session) if session else scope["method"] != "POST":
-                raise NotFound("there is no such session, begin a new one")
+        if (header(scope, _SESSION) or scope["method"] != "POST") and not self._seats.has(occupant):
+            raise NotFound("there is no such session, begin a new one")
         headers = {name.decode(): header(scope, name) for name in _CREDENTIALS if header(scope, name)}
-        return await self._seats.use(occupant, headers)
+        seat = await self._seats.use(occupant, headers)
+        if over.is_set:
+            seat.release()
+            raise NotAuthenticated("the key was revoked or has expired just now")
+        return seat
 
     async def _tell_metadata(self, scope: Scope, office: str, send: Send) -> None:
-        """What an MCP client has to know before it is authenticated (RFC 9728)."""
+        """Answer with the metadata that an MCP client needs before it is authenticated (RFC 9728)."""
         metadata: dict[str, Any] = {
-            "resource": f"{_base(scope)}{_path_of(office)}",
+            "resource": f"{_base(scope)}{MCP_PATH}/{quote(office, safe='')}",
             "bearer_methods_supported": ["header"],
             "resource_name": f"Office {office}",
         }
@@ -130,12 +391,13 @@ class OfficesAsMCPServers:
 
 
 def agent_name(principal: Principal) -> str:
-    """The name of the agent: `bridge`, or the first one that the key names. Raises `NotAuthorised`."""
-    if principal.allows_name(AGENT):
-        return AGENT
+    """The name of the agent: that of the principal, or the first one that the key names. Raises `NotAuthorised`."""
+    own = mcp_name(principal.id)
+    if principal.allows_name(own):
+        return own
     names = [name for name in sorted(principal.names or ()) if not _WILDCARDS & {*name}]
     if not names:
-        raise NotAuthorised(f"{principal.id!r} may use names by pattern only, and {AGENT!r} is none of them")
+        raise NotAuthorised(f"{principal.id!r} may use names by pattern only, and {own!r} is none of them")
     return names[0]
 
 
@@ -143,14 +405,10 @@ def _office_in(path: str) -> str:
     """The office that a path names. Raises `NotFound` or `BadRequest`."""
     office = path.removeprefix(MCP_PATH).removeprefix("/")
     if not office:
-        raise NotFound(f"the office is missing: the path is {MCP_PATH}/OFFICE")
+        raise NotFound(f"the office is missing: give your MCP client the URL of this Server with {MCP_PATH}/OFFICE")
     if fault := fault_in(office):
         raise BadRequest(f"the name of the office {fault}")
     return office
-
-
-def _path_of(office: str) -> str:
-    return f"{MCP_PATH}/{quote(office, safe='')}"
 
 
 def _inner(scope: Scope) -> Scope:
@@ -176,14 +434,14 @@ async def _refuse(scope: Scope, error: SMCPError, send: Send) -> None:
         message = _WRONG_KEY if has_key else _NO_KEY
         headers = [(b"www-authenticate", _challenge(scope, has_key=has_key))]
     elif remedy := next((words for kind, words in _REMEDIES.items() if isinstance(error, kind)), ""):
-        message = f"{error.message}. {remedy}"
+        message = f"{error.about if isinstance(error, OfficeHasAgent) else error.message}. {remedy}"
     fault = {"code": _REFUSED, "message": message, "data": {"code": error.code, **error.details}}
     status = 400 if isinstance(error, BadRequest) else error.code
     await _answer(send, status, {"jsonrpc": "2.0", "id": None, "error": fault}, headers)
 
 
 def _challenge(scope: Scope, *, has_key: bool) -> bytes:
-    """What a client is told that has no valid key (RFC 6750, RFC 9728)."""
+    """The challenge for a client without a valid key (RFC 6750, RFC 9728)."""
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     metadata = f'resource_metadata="{_base(scope)}{_METADATA_PATH}{quote(path)}"'
     return f'Bearer error="invalid_token", {metadata}'.encode() if has_key else f"Bearer {metadata}".encode()

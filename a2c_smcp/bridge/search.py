@@ -4,7 +4,7 @@ Words are compared without case, accents and common English endings; identifiers
 `read_file`). Chinese, Japanese and Korean text has no spaces: there, every two neighbouring characters are a word. A
 word that few tools have counts more than one that many have, and a word in a name more than one in a description.
 
-Only words are compared, not meanings: who searches for "picture" does not find a tool that says "image" only.
+Only words are compared, not meanings: a search for "picture" does not find a tool that says "image" only.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from functools import lru_cache
 from heapq import nsmallest
 from typing import Any
 
-from a2c_smcp.bridge.spelling import without_accents
-
-__all__ = ["ToolIndex", "words_in"]
+from a2c_smcp.bridge.names import without_accents
 
 _WEIGHTS = {"name": 3.0, "title": 2.0, "description": 1.0, "parameter": 1.0, "about parameter": 0.5, "hint": 1.0}
 _SATURATION, _LENGTH = 1.2, 0.5  # k1 and b of BM25
@@ -61,12 +59,12 @@ class ToolIndex:
                 self._postings[word].append((number, weight / (weight + norm)))
 
     def search(self, query: str, limit: int) -> list[int]:
-        """The numbers of the tools that fit best, the best first; tools without any word of the query are left out."""
+        """The numbers of the best matches, the best first, without tools that have no word of the query."""
         scores: defaultdict[int, float] = defaultdict(float)
         for word in dict.fromkeys(words_in(query)):
-            found = self._postings.get(word, ())
-            rarity = math.log(1 + (self._count - len(found) + 0.5) / (len(found) + 0.5))
-            for number, score in found:
+            postings = self._postings.get(word, ())
+            rarity = math.log(1 + (self._count - len(postings) + 0.5) / (len(postings) + 0.5))
+            for number, score in postings:
                 scores[number] += rarity * score
         return nsmallest(limit, scores, key=lambda number: (-scores[number], number))
 
@@ -82,9 +80,9 @@ def _words_in(text: str) -> tuple[str, ...]:
 
 
 def _split(text: str) -> Iterator[str]:
-    for found in _WORD.finditer(text):
-        word = found[0]
-        if found["cjk"] is None:
+    for match in _WORD.finditer(text):
+        word = match[0]
+        if match["cjk"] is None:
             if (word := word.casefold()) not in _STOP_WORDS:
                 yield _stem(word)
         elif len(word) == 1:

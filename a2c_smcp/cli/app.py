@@ -6,15 +6,15 @@ also shows the traceback.
 
 from __future__ import annotations
 
+import builtins
 import logging
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from functools import singledispatch
 from importlib import import_module
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
@@ -24,47 +24,48 @@ import typer
 from a2c_smcp import __version__
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, sentence
-from a2c_smcp.cli.options import server_variable
+from a2c_smcp.cli.options import DEFAULT_OFFICE, server_variable
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import SMCPError
 
-__all__ = ["COMMANDS", "Ending", "build", "build_for", "carry_out", "ending_of"]
-
 
 class CommandSpec(NamedTuple):
-    """A subcommand: the folder of its module below `cli/`, whether it makes spans, and whether it has `--log-json`."""
+    """A subcommand: whether it makes spans, whether it has `--log-json`, and its module if that has another name."""
 
-    folder: str = "commands"
     makes_spans: bool = False
     has_log_json: bool = False
+    module: str = ""
 
 
 _PLAIN = CommandSpec()
-_OPERATING = CommandSpec("commands.operating")
 _PROGRAM = CommandSpec(makes_spans=True, has_log_json=True)
 
 COMMANDS = {
     "demo": _PLAIN,
     "up": _PROGRAM,
     "server": _PROGRAM,
-    "office": _OPERATING,
-    "nodes": _OPERATING,
+    "office": _PLAIN,
+    "nodes": _PLAIN,
     "computer": _PROGRAM,
     "agent": CommandSpec(makes_spans=True),
     "bridge": _PROGRAM,
     "login": _PLAIN,
-    "logout": _PLAIN,
-    "key": _OPERATING,
+    "logout": CommandSpec(module="login"),
+    "key": _PLAIN,
     "device": _PLAIN,
     "policy": _PLAIN,
     "audit": _PLAIN,
     "doctor": _PLAIN,
+    "add": _PLAIN,
+    "update": CommandSpec(module="add"),
+    "remove": CommandSpec(module="add"),
+    "list": CommandSpec(module="add"),
     "import": _PLAIN,
-    "export": _PLAIN,
     "connect": _PLAIN,
+    "service": _PLAIN,
 }
-"""In the order of `--help`. The module has a function or group of the same name; a keyword of Python has a `_` at its
-end."""
+"""In the order of `--help`. A module of `cli/commands/` has a function or group of the subcommand's name; a name
+of Python's own has a `_` at its end."""
 
 _TRACE_FILE = "A2C_TRACE_FILE"
 """The variable that names a file for spans."""
@@ -85,8 +86,8 @@ def build(wanted: str | None = None) -> typer.Typer:
     """The command line with the wanted subcommand, or with all if there is no such one."""
     app = _without_commands()
     for name in (wanted,) if wanted in COMMANDS else COMMANDS:
-        own = f"{name}_" if iskeyword(name) else name
-        found = getattr(import_module(f"a2c_smcp.cli.{COMMANDS[name].folder}.{own}"), own)
+        own = f"{name}_" if iskeyword(name) or hasattr(builtins, name) else name
+        found = getattr(import_module(f"a2c_smcp.cli.commands.{COMMANDS[name].module or own}"), own)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
@@ -167,13 +168,14 @@ def carry_out(app: typer.Typer, words: Sequence[str]) -> NoReturn:
         export_last_spans = _trace(words)
         code = app(words, standalone_mode=False, color=False if os.environ.get("NO_COLOR") else None)
     except Exception as error:
-        if "--debug" in takewhile(_is_option, words):
+        if "--debug" in takewhile(lambda word: word.startswith("-"), words):
             traceback.print_exception(_unabridged(error))
         ending = ending_of(error)
         if isinstance(error, _UsageError) and _wants_json(words):
-            logs.set_up(logs.LogLevel.info, as_json=True)  # no option was read
+            logs.set_up("info", as_json=True)  # no option was read
         if ending.words:
             _say(ending.words)
+            _tell_mcp_client(words, ending.words)
         sys.exit(ending.code)
     finally:
         if export_last_spans:
@@ -207,28 +209,37 @@ def _say(words: str) -> None:
         Terminal().show(words, "red")
 
 
-@singledispatch
+def _tell_mcp_client(words: Sequence[str], reason: str) -> None:
+    """Serve the reason to the MCP client that has started a bridge: what the program prints, it shows to nobody."""
+    if "--stdio" in words and next(word for word in words if not word.startswith("-")) == "bridge":
+        from a2c_smcp.cli.bridging import serve_reason
+
+        serve_reason(reason, dict(pairwise(words)).get("--office", DEFAULT_OFFICE))
+
+
 def ending_of(error: Exception) -> Ending:
-    """How the program ends after an error. The text of an unexpected one is not shown: it may quote secrets."""
-    return Ending(
-        _FAILED,
-        f"This is a bug in a2c-smcp: unexpected error {type(error).__name__}. "
-        "Run it again as `a2c-smcp --debug …`, and report what it prints.",
-    )
+    """The end of the program after an error. The text of an unexpected one is not shown: it may quote secrets."""
+    match error:
+        case Failed():
+            words = str(error)
+        case WrongUse():
+            return Ending(_WRONG_USE, error.message)
+        case _UsageError():
+            return _ending_of_usage(error)
+        case SMCPError():
+            words = str(explained(error))
+        case OSError():
+            what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or type(error).__name__
+            words = f"{sentence(what)} Fix this (permissions, path or disk space), and try again."
+        case typer.Abort():
+            words = "There was no answer to a question, and nothing was done. Run it again where you can answer."
+        case _:
+            bug = f"This is a bug in a2c-smcp: unexpected error {type(error).__name__}."
+            words = f"{bug} Run it again as `a2c-smcp --debug …`, and report what it prints."
+    return Ending(_FAILED, words)
 
 
-@ending_of.register
-def _(error: Failed) -> Ending:
-    return Ending(_FAILED, str(error))
-
-
-@ending_of.register
-def _(error: WrongUse) -> Ending:
-    return Ending(_WRONG_USE, error.message)
-
-
-@ending_of.register(_UsageError)
-def _(error: Any) -> Ending:
+def _ending_of_usage(error: Any) -> Ending:
     """Wrong options and arguments. If only help was wanted, it has been printed already."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return Ending(_WRONG_USE, "")
@@ -237,29 +248,6 @@ def _(error: Any) -> Ending:
         what = pattern.sub(plain, what)
     command = error.ctx.command_path if error.ctx else "a2c-smcp"
     return Ending(_WRONG_USE, f"{sentence(what)} `{command} --help` shows how it is used.")
-
-
-@ending_of.register
-def _(error: SMCPError) -> Ending:
-    return Ending(_FAILED, str(explained(error)))
-
-
-@ending_of.register
-def _(error: OSError) -> Ending:
-    """The operating system refuses something."""
-    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or type(error).__name__
-    return Ending(_FAILED, f"{sentence(what)} Fix this (permissions, path or disk space), and try again.")
-
-
-@ending_of.register
-def _(error: typer.Abort) -> Ending:
-    return Ending(
-        _FAILED, "There was no answer to a question, and nothing was done. Run it again where you can answer."
-    )
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-")
 
 
 def _unabridged(error: BaseException) -> BaseException:

@@ -5,7 +5,6 @@ Commands raise `Failed` (exit code 1) or `WrongUse` (exit code 2). The tables he
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,26 +12,11 @@ import typer
 
 from a2c_smcp import errors
 from a2c_smcp.audit.file import AuditFileUnusable
-from a2c_smcp.connection import ConnectionLost
+from a2c_smcp.connection import ConnectionLost, LinkFault, Unreachable
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.mcp_host.failures import Fault, SignInCause, SignInFailed
+from a2c_smcp.protocol.names import enumerated, name_hint
 from a2c_smcp.protocol.results import CallToolResult
-
-__all__ = [
-    "Failed",
-    "WrongUse",
-    "at_the_prompt",
-    "explained",
-    "file_error",
-    "mcp_server_failure",
-    "members_hint",
-    "name_hint",
-    "result_remedy",
-    "sentence",
-    "server_names_hint",
-    "sign_in_failure",
-    "with_mcp_server_remedy",
-    "with_server_remedy",
-]
 
 
 def sentence(text: str) -> str:
@@ -59,7 +43,7 @@ class WrongUse(typer.BadParameter):
 
 
 class _Advice(NamedTuple):
-    """What to say of an error. `{message}`, `{about}` (without its title), `{url}` and `{office}` are filled in."""
+    """A message and a remedy. `{message}`, `{about}` (without its title), `{url}` and `{office}` are filled in."""
 
     remedy: str
     what: str = "{message}"
@@ -67,9 +51,10 @@ class _Advice(NamedTuple):
 
 _SCOPE = "The key may be for other names, offices or roles: --name, --office or another --api-key may help."
 _LATER = "Try again in a moment."
+UNFORESEEN = "--log-level debug tells more."
 
 _ADVICE: dict[type[SMCPError], _Advice] = {
-    SMCPError: _Advice("--log-level debug tells more."),
+    SMCPError: _Advice(UNFORESEEN),
     errors.BadRequest: _Advice("Correct that, and try again."),
     errors.ConfigError: _Advice("Correct that file, or name another; `a2c-smcp doctor` checks all of it."),
     AuditFileUnusable: _Advice("Correct that, or give another file with --audit."),
@@ -125,8 +110,8 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
 }
 """By class; a class without a row has that of its base class."""
 
-_UNAVAILABLE = {
-    "mismatch": _Advice(
+_UNREACHABLE: dict[LinkFault, _Advice] = {
+    "certificate name": _Advice(
         "Write the name that it is for in --url, or give the Server a certificate for this one.",
         "The certificate of {url} is for another name",
     ),
@@ -134,13 +119,14 @@ _UNAVAILABLE = {
         "If you trust it, give its certificate, or that of its CA, with --ca.",
         "{url} shows a certificate that this machine does not trust",
     ),
-    "[SSL": _Advice("Write http:// in --url, or start the Server with --tls-cert.", "{url} does not speak TLS"),
-    "status code": _Advice(
+    "no TLS": _Advice("Write http:// in --url, or start the Server with --tls-cert.", "{url} does not speak TLS"),
+    "TLS": _Advice("Write https:// in --url.", "{url} speaks https"),
+    "not SMCP": _Advice(
         "Correct --url, also the path, if the Server is part of another application.",
         "{url} is there, but no A2C-SMCP Server",
     ),
 }
-"""By words in the message of `Unavailable`."""
+"""By the fault of `Unreachable`."""
 
 _BOUND_KEY = _Advice(
     "`a2c-smcp device` shows this device; the operator of the Server binds a key to it with `a2c-smcp key --device`.",
@@ -148,7 +134,10 @@ _BOUND_KEY = _Advice(
 )
 
 _BLOB_WRITE = {
-    "forbidden": _Advice("Its owner decides that: it takes files with --landing DIR, and without --read-only."),
+    "forbidden": _Advice(
+        "Its owner has to start it with --landing DIR, a folder that it can write into, and without --read-only or "
+        "read_only in its policy."
+    ),
     "busy": _Advice("It takes only a few files at a time: try again in a moment."),
     "too_large": _Advice("Its owner decides how large a file may be; send a smaller one."),
     "io_error": _Advice("Its disk may be full; its log tells more."),
@@ -156,49 +145,20 @@ _BLOB_WRITE = {
 }
 """By the reason of `BlobWriteFailed`."""
 
-_BLOB_FORBIDDEN = {
-    "agents may only read": _Advice(
-        "Its owner has to start it without --read-only, or without read_only in its policy, and with --landing DIR."
-    ),
-    "landing root not configured": _Advice(
-        "Its owner has to start it with --landing DIR, a folder that it can write into."
-    ),
-    "written into the landing root": _Advice(
-        "Its owner has to name a folder with --landing DIR that it can write into; its log tells more."
-    ),
-}
-"""By words in the message of `BlobWriteFailed` with the reason `forbidden`."""
-
-_AGAIN = "It is tried again; correct its configuration if that does not help."
-
-_MEANWHILE = {
-    **{words: advice.remedy for words, advice in _UNAVAILABLE.items()},
-    "cannot be reached": _ADVICE[errors.Unavailable].remedy,
-}
-"""By words in the message about a connection to a Server while it is tried again."""
-
 _NOT_TRUSTED = (
     "This machine does not trust the certificate of that MCP server, or of one that it calls: put the file of "
     "its CA into SSL_CERT_FILE, or NODE_EXTRA_CA_CERTS for Node, and start this program again."
 )
-_OF_NODE = ("SELF_SIGNED_CERT", "ISSUER_CERT", "UNABLE_TO_VERIFY", "CERT_UNTRUSTED")  # in the names of its TLS errors
-
-_OF_MCP_SERVERS = {
-    "mismatch": "Write the name that its certificate is for in its url.",
+_OF_MCP_SERVERS: dict[Fault, str] = {
+    "certificate name": "Write the name that its certificate is for in its url.",
     "certificate": _NOT_TRUSTED,
-    **dict.fromkeys(_OF_NODE, _NOT_TRUSTED),
-    "ConnectError [SSL": "It does not speak TLS: write http:// in its url.",
-    "Command not found": "Install it, or write its whole path in the configuration.",
-    "a2c-smcp login": "",
-    "to sign in, type": "",
-    "MCP server asks for authentication": "Give it a credential, such as ${input:token}, under headers or env.",
-    "MCP server did not start": _AGAIN,
-    "MCP server is gone": _AGAIN,
+    "no TLS": "It does not speak TLS: write http:// in its url.",
+    "command": "Install it, or write its whole path in the configuration.",
+    "credential": "Give it a credential, such as ${input:token}, under headers or env.",
 }
-"""By words in the message about an MCP server that is not ready."""
+"""By the fault of an MCP server that is not ready."""
 
-_LISTED = 10
-
+_AGAIN = "It is tried again; correct its configuration if that does not help."
 
 _UNSAID = {"url": "The Server", "office": "of this name"}
 
@@ -208,11 +168,10 @@ def explained(error: SMCPError, tried: Mapping[str, str] = _UNSAID) -> Failed:
     advice = next(_ADVICE[kind] for kind in type(error).__mro__ if kind in _ADVICE)
     if isinstance(error, errors.BlobWriteFailed):
         advice = _BLOB_WRITE.get(error.details.get("reason", ""), advice)
-        advice = next((known for words, known in _BLOB_FORBIDDEN.items() if words in error.message), advice)
     if isinstance(error, errors.NotAuthenticated) and error.details.keys() & {"device", "now"}:
         advice = _BOUND_KEY
-    if isinstance(error, errors.Unavailable):
-        advice = next((known for words, known in _UNAVAILABLE.items() if words in error.message), advice)
+    if isinstance(error, Unreachable):
+        advice = _UNREACHABLE.get(error.fault, advice)
     return Failed(advice.what.format(message=error.message, about=error.about, **tried), advice.remedy)
 
 
@@ -221,24 +180,26 @@ def file_error(error: SMCPError) -> WrongUse:
     return WrongUse(error.message, explained(error).remedy)
 
 
-def with_server_remedy(message: str) -> str:
-    """A message about the connection to a Server, with a remedy if there is one."""
-    return _with_remedy(message, _MEANWHILE)
+def server_remedy(error: SMCPError | None) -> str:
+    """The remedy while a connection to a Server is tried again; empty if its message says all."""
+    if type(error) is errors.Unavailable:
+        return "The Server is there, and its log says why."
+    return explained(error).remedy if isinstance(error, Unreachable | errors.Forbidden) else ""
 
 
-def with_mcp_server_remedy(message: str) -> str:
-    """A message about an MCP server, with a remedy if there is one."""
-    return _with_remedy(message, _OF_MCP_SERVERS)
+def mcp_server_remedy(fault: Fault) -> str:
+    """The remedy for an MCP server while it is supervised; empty if its message says all."""
+    return _AGAIN if fault in ("start", "gone") else _OF_MCP_SERVERS.get(fault, "")
 
 
-def mcp_server_failure(message: str) -> Failed:
+def mcp_server_failure(message: str, fault: Fault) -> Failed:
     """An MCP server that is not ready, for a command that does not try again."""
-    remedies = (known for words, known in _OF_MCP_SERVERS.items() if words in message and known not in ("", _AGAIN))
-    return Failed(message, next(remedies, "Correct its configuration, or start that server; then try again."))
+    return Failed(
+        message, _OF_MCP_SERVERS.get(fault, "Correct its configuration, or start that server; then try again.")
+    )
 
 
-def _with_remedy(message: str, remedies: Mapping[str, str]) -> str:
-    remedy = next((known for words, known in remedies.items() if words in message), "")
+def with_remedy(message: str, remedy: str) -> str:
     return f"{sentence(message)} {remedy}" if remedy else message
 
 
@@ -266,7 +227,7 @@ _OTHER_MCP_ERROR = "The MCP server answered with the error {code}; --json shows 
 
 
 def result_remedy(result: CallToolResult, computer: str) -> str:
-    """What to do about a result that is an error; empty if only the tool itself can say."""
+    """The remedy for a result that is an error; empty if only the tool itself can say."""
     server = (result.auth_hint or {}).get("server") or result.mcp_server or "SERVER"
     if result.error_code in _OF_RESULTS:
         return _OF_RESULTS[result.error_code].format(server=server, computer=computer)
@@ -286,45 +247,30 @@ def at_the_prompt(reason: str) -> str:
 
 def server_names_hint(name: str, known: Sequence[str]) -> str:
     """Similar names of MCP servers, or all there are."""
-    if close := difflib.get_close_matches(name, known, cutoff=0.5):
-        return f"Did you mean {' or '.join(close)}?"
-    return f"There are {_enumerated(known)}." if known else "There are no MCP servers."
+    return name_hint(name, known, "MCP servers", "There are")
 
 
-_OF_SIGN_IN = {
-    "refused in the browser": "Sign in again, and allow it there.",
-    "nobody has signed in within": "Try again; --no-browser prints the page, to be opened on any machine.",
-    "no browser could be opened": "Try again with --no-browser, which prints the page, to be opened on any machine.",
-    "given up here": "Nothing was changed.",
-    "credential of its own": "It needs no sign-in; remove that credential from its entry if it should have one.",
-    "where the browser comes back to": "Stop what uses that port, or give another as redirect_port under auth.",
-    "private_key": "Correct private_key under auth in its entry.",
-    "issuer": "Correct issuer under auth in its entry, if you trust the other one.",
-    "Registration failed": "Its provider registers no clients: ask it for a client_id, and put that under auth.",
+_OF_SIGN_IN: dict[SignInCause, str] = {
+    "refused": "Sign in again, and allow it there.",
+    "timeout": "Try again; --no-browser prints the page, to be opened on any machine.",
+    "no browser": "Try again with --no-browser, which prints the page, to be opened on any machine.",
+    "given up": "Nothing was changed.",
+    "own credential": "It needs no sign-in; remove that credential from its entry if it should have one.",
+    "port": "Stop what uses that port, or give another as redirect_port under auth.",
+    "private key": "Correct private_key under auth in its entry.",
+    "issuer": "Set issuer under auth in its entry, if you trust that authorization server.",
+    "registration": "Its provider registers no clients: ask it for a client_id, and put that under auth.",
 }
-"""By words in the reason of a sign-in that failed."""
-_SIGN_IN_AGAIN = "Correct that, or ask the people who run that server; then try again."
+"""By the cause of a sign-in that failed."""
 
 
-def sign_in_failure(error: SMCPError) -> Failed:
+def sign_in_failure(error: SignInFailed) -> Failed:
     """A sign-in that failed, with what to do about it."""
-    remedy = next((known for words, known in _OF_SIGN_IN.items() if words in error.message), _SIGN_IN_AGAIN)
-    return Failed(error.message, remedy)
+    otherwise = "Correct that, or ask the people who run that server; then try again."
+    return Failed(error.message, _OF_SIGN_IN.get(error.cause, otherwise))
 
 
 def members_hint(office: str, computers: Sequence[str]) -> str:
     if not computers:
         return f"There is no computer in office {office!r}: a2c-smcp computer adds this machine."
-    return f"Office {office!r} has {_enumerated(computers)}."
-
-
-def name_hint(name: str, known: Sequence[str], kind: str = "tools") -> str:
-    """Similar names, or all names there are, of things of this kind."""
-    if close := difflib.get_close_matches(name, known, cutoff=0.5):
-        return f"Did you mean {' or '.join(close)}?"
-    return f"It has {_enumerated(known)}." if known else f"It has no {kind} at all."
-
-
-def _enumerated(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    return f"Office {office!r} has {enumerated(computers)}."

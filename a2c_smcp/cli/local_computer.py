@@ -8,100 +8,149 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import re
+import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 from a2c_smcp.audit.file import AuditFile
-from a2c_smcp.cli.call_checks import Pin, use_scanners
-from a2c_smcp.cli.errors import Failed, WrongUse, file_error
-from a2c_smcp.cli.options import E2E, option
-from a2c_smcp.cli.owner_console.serving import ConnectionReporter, ConsoleOptions, ServedConsole, WebhookOptions
-from a2c_smcp.cli.policies.source import PolicySource, rules_of
-from a2c_smcp.cli.progress import ServerProgress
+from a2c_smcp.cli.console import ConnectionReporter, ConsoleOptions, ServedConsole
+from a2c_smcp.cli.errors import Failed, WrongUse
+from a2c_smcp.cli.form import Questions
+from a2c_smcp.cli.options import AuditOptions, E2EOption, check_folder, option
+from a2c_smcp.cli.policy_source import PolicySource
 from a2c_smcp.cli.prompt.grants import Grants
 from a2c_smcp.cli.prompt.owner import InteractiveOwner
-from a2c_smcp.cli.prompt.questions import Questions
-from a2c_smcp.cli.sign_in import SignInGuide
-from a2c_smcp.cli.terminal import Say, Terminal
-from a2c_smcp.computer.approval import approve_all
-from a2c_smcp.computer.audit import recorded
+from a2c_smcp.cli.setup_files import read_setups
+from a2c_smcp.cli.sign_in import NoBrowser, SignInGuide
+from a2c_smcp.cli.terminal import Say, ServerProgress, Terminal
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.configuration.files import Configuration, read_all
+from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.configuration.watch import Consent, RefusedChanges, digest_of_configuration, trusting, watch
-from a2c_smcp.computer.pending import PendingApprovals, PendingQuestions
-from a2c_smcp.computer.policy.advice import warnings_about
-from a2c_smcp.computer.secrets import MaskFilter
+from a2c_smcp.computer.consent.approval import approve_all
+from a2c_smcp.computer.consent.decision import warnings_about
+from a2c_smcp.computer.consent.pending import PendingApprovals, PendingQuestions
+from a2c_smcp.computer.consent.rules import seconds_in
+from a2c_smcp.computer.recording import recorded
+from a2c_smcp.computer.secrets.logs import MaskFilter
 from a2c_smcp.endpoint import Endpoint
-from a2c_smcp.errors import SMCPError
+from a2c_smcp.errors import ConfigError
+from a2c_smcp.files import default_folder
 from a2c_smcp.loops import stop_on_signals
-from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.status import State
-from a2c_smcp.private_files import default_folder
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = [
-    "ApproveBy",
-    "ApproveByOption",
-    "Desktop",
-    "DesktopOption",
-    "IdleStop",
-    "Landing",
-    "LocalComputer",
-    "MetricsPort",
-    "NoInput",
-    "OwnerOptions",
-    "Sign",
-    "SkillsFolder",
-    "TrustChanges",
-    "Yes",
-    "policy_of",
-]
+Desktop: TypeAlias = Literal["subscribed", "any"]
+"""The default for servers whose entry has no `desktop`."""
+ApproveBy: TypeAlias = Literal["owner", "client"]
+"""Who approves calls of tools without `auto_apply`."""
+Pin: TypeAlias = Literal["off", "warn", "ask"]
+"""Effect of a tool that changes its definition, for servers whose entry has no `pin`."""
 
 
-class Desktop(StrEnum):
-    """The default for servers whose entry has no `desktop`."""
+@dataclass(frozen=True, kw_only=True)
+class OwnerOptions:
+    """Decisions of the owner on the command line: what runs without asking, what is shown, limits, the policy."""
 
-    subscribed = "subscribed"
-    any = "any"
+    yes: Annotated[bool, option(None, "--yes", "Let every tool run without asking.")] = False
+    approve_by: Annotated[
+        ApproveBy,
+        option(None, "--approve-by", "Who approves calls: you here, or the person at the MCP client that calls."),
+    ] = "owner"
+    no_input: Annotated[bool, option(None, "--no-input", "Never ask: what is missing is an error.")] = False
+    trust_changes: Annotated[
+        bool, option(None, "--trust-changes", "Apply all changes of the files, including those that need your consent.")
+    ] = False
+    no_browser: NoBrowser = False
+    idle_stop: Annotated[str | None, option(None, "--idle-stop", "Stop servers unused for so long, like 10m.")] = None
+    desktop: Annotated[
+        Desktop,
+        option(
+            None,
+            "--desktop",
+            "Whose windows are shown: of servers that report changes, or of any server, read on request.",
+        ),
+    ] = "subscribed"
+    skills: Annotated[
+        Path | None,
+        option(
+            "A2C_SKILL_HOME",
+            "--skill-home",
+            "Folder of skills; yours are the folders in its user/.",
+            show_default="~/.a2c/skills",
+            metavar="DIR",
+        ),
+    ] = None
+    landing: Annotated[
+        Path | None,
+        option(
+            None,
+            "--landing",
+            "Folder for files that agents send; without it they are refused.",
+            show_default=False,
+            metavar="DIR",
+        ),
+    ] = None
+    e2e: E2EOption = "off"
+    sign: Annotated[
+        bool, option(None, "--sign", "Sign answers with the key of this device, for agents with --verify.")
+    ] = False
+    pin: Annotated[
+        Pin | None,
+        option(
+            None,
+            "--pin",
+            "When a tool changes its definition: nothing, a warning, or your approval again.",
+            show_default="ask, for tools that ask; else warn",
+        ),
+    ] = None
+    scanner: Annotated[
+        list[str] | None,
+        option(
+            None,
+            "--scanner",
+            "Checks each call: module:function, file.py:function or a command; repeat for more.",
+            show_default=False,
+            metavar="SCANNER",
+        ),
+    ] = None
+    policy: PolicySource
+
+    def __post_init__(self) -> None:
+        """Raises `WrongUse`."""
+        check_folder(self.landing, "--landing")
+        if self.yes and self.approve_by == "client":
+            raise WrongUse(
+                "--yes lets every tool run: nobody is asked with --approve-by client", "Leave one of them out."
+            )
+
+    @property
+    def approves_without_owner(self) -> bool:
+        return self.yes or self.approve_by == "client"
+
+    def for_computer(self) -> dict[str, Any]:
+        """Arguments of the `Computer`. Raises `WrongUse`."""
+        return {
+            "policy": HostLimits(idle_stop=self._idle_seconds(), desktop=self.desktop),
+            "skills": self.skills,
+            "landing": self.landing,
+            "approve_by": self.approve_by,
+            "state_folder": default_folder(),
+            "pin": self.pin,
+            "rules": self.policy.at_start(),
+            "e2e": self.e2e,
+            "sign": self.sign,
+        }
+
+    def _idle_seconds(self) -> float | None:
+        try:
+            return None if self.idle_stop is None else seconds_in(self.idle_stop)
+        except ValueError:
+            raise WrongUse(f"--idle-stop: {self.idle_stop!r} is not a time", "Write 30s, 10m or 1h.") from None
 
 
-class ApproveBy(StrEnum):
-    """Who approves calls of tools without `auto_apply`."""
-
-    owner = "owner"
-    client = "client"
-
-
-_DESKTOP = "Whose windows are shown: of servers that report changes, or of any server, read on request."
-
-Yes = Annotated[bool, option(None, "--yes", "Let every tool run without asking.")]
-NoInput = Annotated[bool, option(None, "--no-input", "Never ask: what is missing is an error.")]
-ApproveByOption = Annotated[
-    ApproveBy,
-    option(None, "--approve-by", "Who approves calls: you here, or the person at the MCP client that calls."),
-]
-TrustChanges = Annotated[
-    bool, option(None, "--trust-changes", "Apply all changes of the files, including those that need your consent.")
-]
-IdleStop = Annotated[str | None, option(None, "--idle-stop", "Stop servers unused for so long, like 10m.")]
-Landing = Annotated[
-    Path | None,
-    option(
-        None,
-        "--landing",
-        "Folder for files that agents send; without it they are refused.",
-        show_default=False,
-        metavar="DIR",
-    ),
-]
-Sign = Annotated[bool, option(None, "--sign", "Sign answers with the key of this device, for agents with --verify.")]
 MetricsPort = Annotated[
     int | None,
     option(
@@ -113,71 +162,19 @@ MetricsPort = Annotated[
         show_default=False,
     ),
 ]
-DesktopOption = Annotated[Desktop, option(None, "--desktop", _DESKTOP)]
-SkillsFolder = Annotated[
-    Path | None,
-    option(
-        "A2C_SKILL_HOME",
-        "--skill-home",
-        "Folder of skills; yours are the folders in its user/.",
-        show_default="~/.a2c/skills",
-        metavar="DIR",
-    ),
-]
 
 
-def policy_of(idle_stop: str | None, desktop: Desktop) -> HostPolicy:
-    return HostPolicy(idle_stop=_seconds(idle_stop), desktop=desktop.value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnerOptions:
-    """What the owner has decided on the command line: what runs without asking, values of inputs, limits."""
-
-    yes: bool = False
-    approve_by: ApproveBy = ApproveBy.owner
-    no_input: bool = False
-    trust_changes: bool = False
-    no_browser: bool = False
-    values: dict[str, Any] | None = None
-    policy: HostPolicy | None = None
-    skills: Path | None = None
-    landing: Path | None = None
-    e2e: E2E = E2E.off
-    sign: bool = False
-    pin: Pin | None = None
-    scanners: list[str] | None = None
-    rules: PolicySource | None = None
-    metrics_port: int | None = None
-    audit: Path | None = None
-    audit_arguments: bool = False
-    console: ConsoleOptions | None = None
-    webhook: WebhookOptions | None = None
-
-    def __post_init__(self) -> None:
-        if self.yes and self.approve_by is ApproveBy.client:
-            raise WrongUse(
-                "--yes lets every tool run: nobody is asked with --approve-by client", "Leave one of them out."
-            )
+class LocalOptions(Protocol):
+    """The options that `a2c-smcp computer` and `a2c-smcp up` share."""
 
     @property
-    def approves_without_owner(self) -> bool:
-        return self.yes or self.approve_by is ApproveBy.client
-
-    def of_computer(self) -> dict[str, Any]:
-        """The arguments of the `Computer`."""
-        return {
-            "values": self.values,
-            "policy": self.policy,
-            "skills": self.skills,
-            "landing": self.landing,
-            "approve_by": self.approve_by.value,
-            "state_folder": default_folder(),
-            "pin": self.pin.value if self.pin else None,
-            "rules": rules_of(self.rules),
-            "e2e": self.e2e.value,
-            "sign": self.sign,
-        }
+    def owner(self) -> OwnerOptions: ...
+    @property
+    def metrics_port(self) -> int | None: ...
+    @property
+    def console(self) -> ConsoleOptions: ...
+    @property
+    def audit(self) -> AuditOptions: ...
 
 
 class LocalComputer:
@@ -186,38 +183,34 @@ class LocalComputer:
     `can_approve`: calls that need approval are approved, or a person may be asked.
     """
 
-    def __init__(self, name: str, files: list[Path], terminal: Terminal, given: OwnerOptions) -> None:
-        self._terminal, self._files, self._rules = terminal, files, given.rules
+    def __init__(
+        self, name: str, files: list[Path], terminal: Terminal, options: LocalOptions, values: dict[str, Any]
+    ) -> None:
+        self._options, self._terminal, self._files = options, terminal, files
+        owner = options.owner
+        settings = owner.for_computer()
         self._configuration = _read(files, terminal)
-        self._progress = ServerProgress(terminal, lambda server: self.computer.status()[server].tools)
-        self._starting = {each.name for each in self._configuration.servers.values() if not each.disabled}
+        self._progress = ServerProgress(terminal, lambda server: self.computer.status().get(server))
+        self._starting = {server.name for server in self._configuration.servers.values() if not server.disabled}
         self.settled = asyncio.Event()
         self._is_stopping = False
-        questions = Questions(terminal) if terminal.can_ask and not given.no_input else None
-        guide = SignInGuide(terminal, questions, no_browser=given.no_browser or questions is None)
-        self._approvals = PendingApprovals()
-        self._questions = PendingQuestions(self._approvals.numbers, self._approvals.first_added)
-        waiting = self._approvals, self._questions
-        parts = (terminal, questions, self._progress, guide) if questions and terminal.console else None
-        self._owner = InteractiveOwner(*parts, *waiting) if parts else None
+        questions = Questions(terminal) if terminal.can_ask and not owner.no_input else None
+        guide = SignInGuide(terminal, questions, no_browser=owner.no_browser or questions is None)
+        approvals = PendingApprovals()
+        pending = approvals, PendingQuestions(approvals.numbers, approvals.first_added)
+        self._owner = None
+        if questions and terminal.console:
+            self._owner = InteractiveOwner(terminal, questions, self._progress, guide, *pending)
         self._refused = RefusedChanges(files, digest_of_configuration)
-        self._consent = _consent(given, questions)
-        can_ask = given.console is not None or self._owner is not None
-        self.can_approve = given.approves_without_owner or can_ask
-        self._given, self._scanners, self._metrics_port = given, given.scanners, given.metrics_port
-        callbacks = _callbacks(questions, waiting if can_ask else (None, None), guide, approve_everything=given.yes)
-        self.computer = Computer(name, on_state=self._on_state, **given.of_computer(), **callbacks)
-        self._pages = self._served(given, can_ask=can_ask)
+        self._consent = _consent(owner, questions)
+        can_ask = options.console.console or self._owner is not None
+        self.can_approve = owner.approves_without_owner or can_ask
+        callbacks = _callbacks(owner, questions, pending if can_ask else (None, None))
+        self.computer = Computer(name, values=values, on_state=self._on_state, **settings, **callbacks)
+        self._pages: ServedConsole | None = None
+        if options.console.is_given:
+            self._pages = ServedConsole(self.computer, *pending, terminal.show, options.console)
         self._fill()
-
-    def _served(self, given: OwnerOptions, *, can_ask: bool) -> ServedConsole | None:
-        """The console and the webhook, if one of them is wanted."""
-        if not (given.console or given.webhook):
-            return None
-        if not can_ask:
-            self._terminal.show("--webhook: nobody can answer, and it is told of nothing; add --console", "yellow")
-        waiting = self._approvals, self._questions
-        return ServedConsole(self.computer, *waiting, self._terminal.show, given.console, given.webhook)
 
     @property
     def starting(self) -> list[str]:
@@ -230,27 +223,38 @@ class LocalComputer:
         for server in self._configuration.servers.values():
             self.computer.add_server(server)
         gate, known = self.computer.gate, self._configuration.servers.keys()
-        for words in warnings_about(gate.policy, known) if gate else ():
-            self._terminal.show(f"policy: {words}", "yellow", event="policy")
+        for warning in warnings_about(gate.policy, known) if gate else ():
+            self._terminal.show(f"policy: {warning}", "yellow", event="policy")
+        if self._pages and not (self._options.console.console or self._owner):
+            self._terminal.show("--webhook: nobody can answer, and it is told of nothing; add --console", "yellow")
         if not self._starting:
             self.settled.set()
 
     async def serve(self, url: str, office: str, on_connection: Say | None = None, **link: Any) -> None:
         """Run until a signal. Raises the error with which the Server refuses this computer for good."""
         await self._check_refused()
-        use_scanners(self.computer, self._scanners, self._configuration)
-        if self._rules and self.computer.gate:
-            await self._rules.check_refused(self.computer.gate.policy, self._consent)
+        self._use_scanners()
+        if self.computer.gate:
+            await self._options.owner.policy.check_refused(self.computer.gate.policy, self._consent)
         gc.freeze()  # imported modules stay for ever: the collector need not visit them
         async with AsyncExitStack() as stack:
-            path, with_arguments = self._given.audit, self._given.audit_arguments
-            audit = stack.enter_context(recorded(self.computer, path, with_arguments=with_arguments))
-            if self._metrics_port is not None:
-                await self._serve_metrics(stack, self._metrics_port, audit)
+            wanted = self._options.audit
+            recording = recorded(self.computer, wanted.audit, with_arguments=wanted.audit_arguments)
+            audit = stack.enter_context(recording)
+            if self._options.metrics_port is not None:
+                await self._serve_metrics(stack, self._options.metrics_port, audit)
             stack.enter_context(self._progress.shown(self._configuration.servers.values()))
             if self._pages:
                 await stack.enter_async_context(self._pages.serving(office))
             await self._serve(url, office, on_connection or self._terminal.show, **link)
+
+    def _use_scanners(self) -> None:
+        """Use the scanners of the command line, then those of the files. To import one runs it. Raises `Failed`."""
+        try:
+            self.computer.scanners.give(self._options.owner.scanner or ())
+            self.computer.scanners.configure(self._configuration.scanners)
+        except ConfigError as error:
+            raise Failed(error.message, "Correct or leave out the scanner.") from None
 
     async def _serve(self, url: str, office: str, say: Say, **link: Any) -> None:
         report = ConnectionReporter(say, self._pages, url=Endpoint(url=url).shown_url, office=office)
@@ -264,14 +268,16 @@ class LocalComputer:
 
     async def _serve_metrics(self, stack: AsyncExitStack, port: int, audit: AuditFile | None) -> None:
         """Serve metrics until the stack ends. Raises `Failed`."""
-        from a2c_smcp.computer.metrics import serving_metrics
+        from a2c_smcp.bridge.serving.http import serving_http
+        from a2c_smcp.computer.recording import metrics_page
 
         try:
-            taken = await stack.enter_async_context(serving_metrics(self.computer, port, audit))
+            listener = socket.create_server(("127.0.0.1", port))
         except OSError as error:
             remedy = "Choose another --metrics-port, or 0 for a free one."
             raise Failed(f"Cannot listen on 127.0.0.1:{port}: {error.strerror}", remedy) from None
-        place = f"http://127.0.0.1:{taken}/metrics"
+        await stack.enter_async_context(serving_http(metrics_page(self.computer, audit), listener, wants_key=False))
+        place = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
         self._terminal.show(f"metrics at {place}", event="metrics", url=place)
 
     async def _watch(self) -> None:
@@ -281,8 +287,7 @@ class LocalComputer:
             following.create_task(
                 watch(self.computer, self._files, self._configuration, say, self._consent, self._refused)
             )
-            if self._rules:
-                following.create_task(self._rules.watch(self.computer, say, self._consent))
+            following.create_task(self._options.owner.policy.watch(self.computer, say, self._consent))
 
     async def _check_refused(self) -> None:
         """Ask again about changes that the owner did not accept: a restart does not accept them. Raises `Failed`."""
@@ -335,53 +340,31 @@ def _mask_logs(computer: Computer, terminal: Terminal) -> None:
 
 
 def _read(paths: list[Path], terminal: Terminal) -> Configuration:
-    try:
-        found = read_all(paths)
-    except SMCPError as error:
-        raise file_error(error) from None
-    for words in found.unknown:
-        terminal.show(words, "yellow", event="configuration")
-    if not found.servers:
+    configuration = read_setups(paths)
+    for warning in configuration.unknown:
+        terminal.show(warning, "yellow", event="configuration")
+    if not configuration.servers:
         terminal.show("no MCP servers: --config names a file of them", "yellow", event="configuration")
-    return found
+    return configuration
 
 
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
-    if not found or float(found[1]) <= 0:
-        raise WrongUse(f"--idle-stop: {text!r} is not a time", "Write 30s, 10m or 1h.")
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
-
-
-def _consent(given: OwnerOptions, questions: Questions | None) -> Consent | None:
-    """What is asked whether a change of the files may be applied; `None` if nobody can be."""
-    if given.trust_changes:
+def _consent(owner: OwnerOptions, questions: Questions | None) -> Consent | None:
+    """The function that asks for consent to a change of the files; `None` if nobody can be asked."""
+    if owner.trust_changes:
         return trusting
     return questions.consent if questions else None
 
 
 def _callbacks(
+    owner: OwnerOptions,
     questions: Questions | None,
-    waiting: tuple[PendingApprovals, PendingQuestions] | tuple[None, None],
-    guide: SignInGuide,
-    *,
-    approve_everything: bool,
+    pending: tuple[PendingApprovals, PendingQuestions] | tuple[None, None],
 ) -> dict[str, Any]:
-    """What the Computer calls: for approval of a tool call or a command, an input, a question, a page to sign in on."""
-    callbacks: dict[str, Any] = {
+    """The functions that the Computer calls to ask its owner."""
+    on_approval, on_question = pending
+    return {
         "prompt": questions.value if questions else None,
-        "on_question": waiting[1],
-        "open_url": guide.open_url if guide.has_browser else None,
+        "on_question": on_question,
+        "approve": approve_all if owner.yes else on_approval,
+        "approve_command": (lambda *_: True) if owner.yes else questions.command if questions else None,
     }
-    if approve_everything:
-        return callbacks | {"approve": approve_all, "approve_command": _say_yes}
-    return callbacks | {
-        "approve": waiting[0],
-        "approve_command": questions.command if questions else None,
-    }
-
-
-def _say_yes(*_: object) -> bool:
-    return True

@@ -6,53 +6,34 @@ Clients read `A2C_…` variables, the Server reads `A2C_SERVER_…`: a key of a 
 from __future__ import annotations
 
 import getpass
+import inspect
 import os
 import platform
 import ssl
-from collections.abc import Iterable
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
+from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Endpoint, is_proxy
 from a2c_smcp.errors import ConfigError
-from a2c_smcp.http.loopback import is_this_machine
 from a2c_smcp.protocol.names import MAX_NAME, fault_in
-
-__all__ = [
-    "CA",
-    "DEFAULT_OFFICE",
-    "DEFAULT_URL",
-    "E2E",
-    "SHORTEST_KEY",
-    "ApiKey",
-    "Cert",
-    "CertKey",
-    "E2EOption",
-    "LogJSON",
-    "LogLevelOption",
-    "Office",
-    "Proxy",
-    "Url",
-    "audit_settings",
-    "check_names",
-    "checked_folder",
-    "default_agent_name",
-    "endpoint",
-    "exposed",
-    "option",
-    "server_variable",
-    "tls",
-    "unused_variables",
-]
+from a2c_smcp.web import is_this_machine
 
 DEFAULT_URL = "http://127.0.0.1:7000"
 DEFAULT_OFFICE = "desk"
+WITHDRAW_AFTER = 30
+WITHDRAW_HELP = "Seconds for which calls of an MCP client that is gone wait for a person; then they are withdrawn."
+
+
+R = TypeVar("R")
 
 
 def option(variable: str | None, flag: str, text: str, **more: Any) -> Any:
@@ -60,12 +41,68 @@ def option(variable: str | None, flag: str, text: str, **more: Any) -> Any:
     return typer.Option(flag, envvar=variable, help=text, show_envvar=False, **more)
 
 
-class E2E(StrEnum):
-    """Whether requests are sealed end to end, so that the Server cannot read them."""
+_ALTERNATIVES = (
+    (("api_key",), ("key_file",)),
+    (("bearer_key",), ("bearer_key_file",), ("no_key",)),
+    (("api_key", "keys_file"), ("jwt_secret",), ("jwt_key_file",), ("jwt_jwks_file",)),
+)
+"""Options that exclude each other: where one of them is typed, variables of the others do not count."""
 
-    off = "off"
-    prefer = "prefer"
-    require = "require"
+
+def takes_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Make a Typer command of a function: a parameter that is a dataclass stands for its fields, in their order."""
+    taken = [*parameters(function)]
+    defaults = {parameter.name: parameter.default for parameter in taken}
+
+    @wraps(function)
+    def run(context: typer.Context, **values: Any) -> R:
+        return from_values(function, values | {name: defaults[name] for name in outweighed(context, values)})
+
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    run.__signature__ = inspect.Signature([context, *taken])  # type: ignore[attr-defined]  # what typer reads
+    return run
+
+
+def outweighed(context: typer.Context, values: Iterable[str]) -> Iterator[str]:
+    """The options that come from variables, and exclude one that was typed."""
+    of_source: dict[str, set[str]] = {"COMMANDLINE": set(), "ENVIRONMENT": set()}
+    for name in values:
+        if source := context.get_parameter_source(name):
+            of_source.setdefault(source.name, set()).add(name)
+    for alternatives in _ALTERNATIVES:
+        for names in alternatives:
+            if not of_source["COMMANDLINE"].isdisjoint(names):
+                others = {other for each in alternatives if each != names for other in each}
+                yield from others & of_source["ENVIRONMENT"]
+
+
+def parameters(owner: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+    """The options and arguments of a function or a dataclass; dataclasses inside are replaced by their fields."""
+    for parameter in _declared(owner):
+        if _is_group(parameter):
+            yield from parameters(parameter.annotation)
+        else:
+            yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def from_values(owner: Callable[..., R], values: Mapping[str, Any]) -> R:
+    """Call a function, or make a dataclass, with the values of its `parameters`."""
+    return owner(
+        **{
+            parameter.name: from_values(parameter.annotation, values)
+            if _is_group(parameter)
+            else values[parameter.name]
+            for parameter in _declared(owner)
+        }
+    )
+
+
+def _is_group(parameter: inspect.Parameter) -> bool:
+    return hasattr(parameter.annotation, "__dataclass_fields__")
+
+
+def _declared(owner: Callable[..., Any]) -> Iterable[inspect.Parameter]:
+    return inspect.signature(owner, eval_str=True).parameters.values()
 
 
 def _checked_proxy(url: str | None) -> str | None:
@@ -77,16 +114,10 @@ def _checked_proxy(url: str | None) -> str | None:
 
 Url = Annotated[str, option("A2C_URL", "--url", "The Server.")]
 Office = Annotated[str, option("A2C_OFFICE", "--office", "The office to join.")]
+AsJSON = Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")]
 ApiKey = Annotated[str | None, option("A2C_API_KEY", "--api-key", "Key for the Server.")]
-CA = Annotated[Path | None, option("A2C_CA", "--ca", "Certificates (PEM) that vouch for the Server.")]
-Cert = Annotated[Path | None, option("A2C_CERT", "--cert", "Client certificate (PEM).")]
-CertKey = Annotated[Path | None, option("A2C_CERT_KEY", "--cert-key", "Its private key (PEM).")]
-Proxy = Annotated[
-    str | None,
-    option("A2C_PROXY", "--proxy", "HTTP proxy; otherwise HTTPS_PROXY is used.", callback=_checked_proxy),
-]
 E2EOption = Annotated[
-    E2E,
+    Sealing,
     option(
         "A2C_E2E",
         "--e2e",
@@ -94,29 +125,66 @@ E2EOption = Annotated[
     ),
 ]
 LogLevelOption = Annotated[logs.LogLevel, option("A2C_LOG_LEVEL", "--log-level", "How much to log.")]
+CA = Annotated[Path | None, option("A2C_CA", "--ca", "Certificates (PEM) that vouch for the Server.")]
 
 
-Audit = Annotated[
-    Path | None, option(None, "--audit", "Record who did what in this file, see `a2c-smcp audit`.", metavar="FILE")
-]
-AuditArguments = Annotated[
-    bool, option(None, "--audit-arguments", "Record the arguments of calls, with secrets masked, not as a keyed hash.")
-]
-LogJSON = Annotated[bool, option("A2C_LOG_JSON", "--log-json", "Log as JSON lines.")]
+@dataclass(frozen=True, kw_only=True)
+class LinkOptions:
+    """Certificates and a proxy, for connections to the Server."""
+
+    ca: CA = None
+    cert: Annotated[Path | None, option("A2C_CERT", "--cert", "Client certificate (PEM).")] = None
+    cert_key: Annotated[Path | None, option("A2C_CERT_KEY", "--cert-key", "Its private key (PEM).")] = None
+    proxy: Annotated[
+        str | None,
+        option("A2C_PROXY", "--proxy", "HTTP proxy; otherwise HTTPS_PROXY is used.", callback=_checked_proxy),
+    ] = None
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS context; `None` for the default. Raises `WrongUse`."""
+        if not (self.ca or self.cert):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert:
+                context.load_cert_chain(self.cert, self.cert_key)
+        except (OSError, ssl.SSLError) as error:
+            what = f"--ca, --cert or --cert-key cannot be used: {error.strerror or error}"
+            raise WrongUse(what, "They name files in PEM format, which this user may read.") from None
+        return context
 
 
-def audit_settings(audit: Path | None, *, with_arguments: bool) -> dict[str, Any]:
-    """--audit and --audit-arguments, under their names in settings. Raises `WrongUse` if nothing is recorded."""
-    if with_arguments and audit is None:
-        raise WrongUse("--audit-arguments has no meaning without --audit", "Give --audit FILE too.")
-    return {"audit": audit, "audit_arguments": with_arguments}
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    log_level: LogLevelOption = "warning"
+    log_json: Annotated[bool, option("A2C_LOG_JSON", "--log-json", "Log as JSON lines.")] = False
+
+    def set_up(self) -> None:
+        logs.queue_stderr()
+        logs.set_up(self.log_level, as_json=self.log_json)
 
 
-def checked_folder(path: Path | None, flag: str) -> Path | None:
-    """A folder that exists, or can be made later. Raises `WrongUse`."""
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """Raises `WrongUse` for --audit-arguments without --audit."""
+
+    audit: Annotated[
+        Path | None, option(None, "--audit", "Record who did what in this file, see `a2c-smcp audit`.", metavar="FILE")
+    ] = None
+    audit_arguments: Annotated[
+        bool,
+        option(None, "--audit-arguments", "Record the arguments of calls, with secrets masked, not as a keyed hash."),
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.audit_arguments and self.audit is None:
+            raise WrongUse("--audit-arguments has no meaning without --audit", "Give --audit FILE too.")
+
+
+def check_folder(path: Path | None, flag: str) -> None:
+    """Raises `WrongUse` for a path that exists and is not a folder."""
     if path is not None and path.exists() and not path.is_dir():
         raise WrongUse(f"{flag}: {path} is not a folder", "Name a folder; it is made if it is missing.")
-    return path
 
 
 def check_names(*, name: str, office: str) -> None:
@@ -155,22 +223,32 @@ def exposed(url: str, api_key: str | None) -> tuple[str, str] | None:
     )
 
 
-def tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """The TLS context for --ca, --cert and --cert-key; `None` for the default. Raises `WrongUse`."""
-    if not (ca or cert):
-        return None
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if cert:
-            context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        what = f"--ca, --cert or --cert-key cannot be used: {error.strerror or error}"
-        raise WrongUse(what, "They name files in PEM format, which this user may read.") from None
-    return context
-
-
 SHORTEST_KEY = 16
 """Characters of an API key. A shorter one can be guessed."""
+
+
+def read_key(file: Path, flag: str) -> str:
+    """The key in a file. Raises `WrongUse`."""
+    try:
+        text = file.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text"
+        raise WrongUse(f"{flag}: {file}: {reason}", "Name a file that holds a key and nothing else.") from None
+    return checked_key(text, flag)
+
+
+def checked_key(key: str, flag: str) -> str:
+    """The key, if it can be sent. Raises `WrongUse`."""
+    is_sendable = key.isascii() and key.isprintable() and " " not in key
+    if len(key) < SHORTEST_KEY or not is_sendable:
+        from a2c_smcp.server.auth.api_keys import new_key
+
+        raise WrongUse(
+            f"{flag}: a key has at least {SHORTEST_KEY} characters, all of them ASCII and none a blank",
+            f"Take this new one, for example: {new_key()}",
+        )
+    return key
+
 
 _OURS, _OLDER = "A2C_SERVER_", "A2C_"
 

@@ -7,19 +7,21 @@ used: a wrong one is said to be wrong at once, and asked for again.
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from threading import Thread
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
-from a2c_smcp.cli import browser
-from a2c_smcp.cli.conversation import Conversations, Read
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.terminal import Terminal, printable
+from a2c_smcp.cli.terminal import Conversations, Read, Terminal, printable
+from a2c_smcp.loops import in_thread
 from a2c_smcp.mcp_host.failures import SignInFailed
-from a2c_smcp.protocol.visible import web_host
-
-__all__ = ["NoBrowser", "SignInGuide", "read_redirect"]
+from a2c_smcp.protocol.escaping import web_host
 
 NoBrowser = Annotated[bool, option(None, "--no-browser", "Never open a browser: print the page to sign in on instead.")]
 
@@ -32,12 +34,12 @@ class SignInGuide:
 
     def __init__(self, terminal: Terminal, talks: Conversations | None, *, no_browser: bool = False) -> None:
         self._terminal, self._talks = terminal, talks
-        self.has_browser = not no_browser and browser.can_open()
+        self.has_browser = not no_browser and can_open()
         self._is_open = False
 
     async def open_page(self, url: str) -> bool:
         """Open a page in the browser, if there is one."""
-        return self.has_browser and await browser.open_page(url)
+        return self.has_browser and await open_page(url)
 
     async def open_url(self, url: str) -> bool:
         """Open the page to sign in on, and say so."""
@@ -76,7 +78,7 @@ class SignInGuide:
         try:
             return await self._talks.converse(paste)
         except EOFError:
-            raise SignInFailed("it was given up here") from None
+            raise SignInFailed("it was given up here", cause="given up") from None
 
     def _tell(self, text: str) -> None:
         """Write in a conversation: wrapped between words on a terminal."""
@@ -120,3 +122,71 @@ def read_redirect(page: str, pasted: str) -> str:
 
 def _redirect_uri(page: str) -> str:
     return printable(parse_qs(urlsplit(page).query).get("redirect_uri", ["http://127.0.0.1"])[0])
+
+
+# Opening a page: a program is started with the URL as one argument, never through a shell.
+#
+# `$BROWSER` is a list of programs, each with or without `%s` for the URL; they are tried in order. Without it, the
+# opener of the platform is used, if there is a screen here: over ssh, a page would open on the wrong machine.
+
+_STARTS_WITHIN = 3.0
+"""Seconds. A program that has not failed by then shows the page; many go on for as long as the page is open."""
+_ON_A_SCREEN = (("xdg-open",), ("gio", "open"), ("wslview",), ("sensible-browser",), ("x-www-browser",))
+
+
+def can_open(environ: Mapping[str, str] = os.environ) -> bool:
+    """True if there is a program that may show a page here."""
+    return any(True for _ in openers("http://localhost", environ))
+
+
+async def open_page(url: str, *, starts_within: float = _STARTS_WITHIN) -> bool:
+    """Show a page; return whether a program for it could be started. Only http and https are opened."""
+    if not url.lower().startswith(("http://", "https://")):
+        return False
+    commands = list(openers(url, os.environ))
+    return await in_thread(lambda: any(_starts(command, starts_within) for command in commands))
+
+
+def openers(url: str, environ: Mapping[str, str]) -> Iterator[list[str]]:
+    """The commands to try, of which the programs exist."""
+    entries = environ.get("BROWSER", "").split(os.pathsep)
+    wanted = [command for entry in entries if (command := _words(entry, url))]
+    for command in wanted or [[*words, url] for words in _of_platform(environ)]:
+        if program := shutil.which(command[0], path=environ.get("PATH")):
+            yield [program, *command[1:]]
+
+
+def _words(entry: str, url: str) -> list[str]:
+    """An entry of `$BROWSER` as a command. The URL is put in after the split: nothing in it can become a word."""
+    try:
+        words = shlex.split(entry)
+    except ValueError:
+        return []
+    if words and not any("%s" in word for word in words):
+        words.append("%s")
+    return [word.replace("%s", url) for word in words]
+
+
+def _of_platform(environ: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    if environ.get("SSH_CONNECTION") or environ.get("SSH_TTY"):
+        return ()
+    if sys.platform == "darwin":
+        return (("open",),)
+    if sys.platform == "win32":
+        return (("rundll32", "url.dll,FileProtocolHandler"),)
+    has_screen = any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"))
+    return _ON_A_SCREEN if has_screen else ()
+
+
+def _starts(command: list[str], starts_within: float) -> bool:
+    """Start a program that outlives us and writes nowhere; return whether it has not failed within a moment."""
+    nowhere = subprocess.DEVNULL
+    try:
+        process = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603
+    except OSError:
+        return False
+    try:
+        return process.wait(starts_within) == 0
+    except subprocess.TimeoutExpired:
+        Thread(target=process.wait, daemon=True).start()  # so that it does not stay as a zombie
+        return True

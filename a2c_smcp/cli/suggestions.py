@@ -12,18 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from a2c_smcp.computer.tools.table import A2C_TOOL_META, MCP_TOOL_ANNOTATION
+from a2c_smcp.computer.calls.table import A2C_TOOL_META, MCP_TOOL_ANNOTATION
 from a2c_smcp.registry.schemas.check import Schema, find_faults
 from a2c_smcp.smcp import SMCPTool
-
-__all__ = [
-    "agent_line",
-    "command_line",
-    "invocation",
-    "invocation_anywhere",
-    "invocation_for_programs",
-    "suggested_call",
-]
 
 # fmt: off
 _HARMLESS = frozenset({
@@ -43,24 +34,26 @@ _FREE_TEXT = frozenset({
 })
 """Words in the names of arguments that take any text, unlike a path, a URL or an id."""
 # fmt: on
+_PLAIN_IN_POWERSHELL = re.compile(r"[\w:/.\\-]+", re.ASCII).fullmatch
 _BY_TYPE: dict[str, Any] = {"string": "hello", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
 
 
-def agent_line(words: Sequence[str], *, url: str, office: str, key_file: Path) -> str:
-    """`a2c-smcp agent WORDS`, with nothing for a shell to expand: the agent finds the key of a running `up`.
-
-    On Windows it cannot, and the key is read where it is kept, so that it gets into no history of commands.
-    """
-    command = command_line("agent", *words, "--url", url, "--office", office)
-    return f"$env:A2C_API_KEY = Get-Content {_in_powershell(str(key_file))}; {command}" if os.name == "nt" else command
+def agent_line(words: Sequence[str], *, url: str, office: str) -> str:
+    """`a2c-smcp agent WORDS`, with nothing for a shell to expand: the agent finds the key of a running `up`."""
+    return command_line("agent", *words, "--url", url, "--office", office)
 
 
 def command_line(*words: str) -> str:
     """`a2c-smcp WORDS`, for the shell of this system."""
-    command = [*invocation_anywhere(), *words]
-    if os.name == "nt":
-        return "& " + " ".join(word if word.isalnum() else _in_powershell(word) for word in command)
-    return shlex.join(command)
+    return in_shell([*invocation_anywhere(), *words])
+
+
+def in_shell(command: Sequence[str]) -> str:
+    """The command for the shell of this system: PowerShell on Windows."""
+    if os.name != "nt":
+        return shlex.join(command)
+    words = [word if _PLAIN_IN_POWERSHELL(word) else _in_powershell(word) for word in command]
+    return " ".join(words if words[0] == command[0] else ("&", *words))
 
 
 def _in_powershell(word: str) -> str:
@@ -72,7 +65,7 @@ def suggested_call(computer: str, tools: Iterable[SMCPTool], *, may_ask: bool) -
 
     `may_ask`: tools that need approval will get it, or their owner is there to be asked.
     """
-    candidates = [found for tool in tools if (found := _candidate(tool, may_ask=may_ask))]
+    candidates = [candidate for tool in tools if (candidate := _candidate(tool, may_ask=may_ask))]
     if not candidates:
         return None
     best = min(candidates)
@@ -119,7 +112,7 @@ def _is_harmless(name: str, *, only_reads: bool) -> bool:
 
 
 def _is_guessable(argument: str, value: Any) -> bool:
-    """Whether any value of the right type will do: a number, or a text if the argument takes any text."""
+    """True if any value of the right type will do: a number, or a text if the argument takes any text."""
     words = _words_in(argument)
     if isinstance(value, str):
         return not words.isdisjoint(_FREE_TEXT)
@@ -131,8 +124,8 @@ def _words_in(name: str) -> set[str]:
 
 
 def _object(tool: SMCPTool, key: str) -> Mapping[str, Any]:
-    found = json.loads(str((tool.get("meta") or {}).get(key) or "{}"))
-    return found if isinstance(found, Mapping) else {}
+    value = json.loads(str((tool.get("meta") or {}).get(key) or "{}"))
+    return value if isinstance(value, Mapping) else {}
 
 
 def _has_example(schema: Mapping[str, Any]) -> bool:
@@ -174,27 +167,22 @@ def invocation() -> list[str]:
     started = Path(sys.argv[0])
     if started.name == "__main__.py":
         return [sys.executable, "-m", "a2c_smcp"]
-    if not started.exists() or _is_on_path(started):
-        return [_NAME]
-    return [sys.argv[0]]
+    installed = shutil.which(_NAME)
+    is_on_path = installed is not None and started.exists() and Path(installed).samefile(started)
+    return [_NAME] if is_on_path or not started.exists() else [sys.argv[0]]
 
 
 def invocation_anywhere() -> list[str]:
     """The same for another terminal: in another folder, and without this virtual environment."""
     first, *others = invocation()
     if first == _NAME:
-        found, environment = shutil.which(_NAME), os.environ.get("VIRTUAL_ENV")
-        return [found] if found and environment and Path(found).is_relative_to(environment) else [_NAME]
+        program, environment = shutil.which(_NAME), os.environ.get("VIRTUAL_ENV")
+        return [program] if program and environment and Path(program).is_relative_to(environment) else [_NAME]
     return [str(Path(first).absolute()), *others]
 
 
 def invocation_for_programs() -> list[str]:
     """The same for a program that starts it: with the whole path, as that program may have another PATH."""
     first, *others = invocation()
-    found = shutil.which(first)
-    return [str(Path(found).absolute()), *others] if found else [sys.executable, "-m", "a2c_smcp"]
-
-
-def _is_on_path(program: Path) -> bool:
-    found = shutil.which(_NAME)
-    return found is not None and Path(found).samefile(program)
+    program = shutil.which(first)
+    return [str(Path(program).absolute()), *others] if program else [sys.executable, "-m", "a2c_smcp"]

@@ -1,9 +1,9 @@
 """Configured MCP servers: placeholders filled in, secrets given to the mask, results transformed.
 
-`Hosting` has the configurations as the owner wrote them, with placeholders. The manager (`mcp_host`) has them filled
-in, and runs the servers. A server is started in three steps: `put` makes its configuration known, `fill_in` asks for
-the values of its inputs and hands the filled-in configuration to the manager, and the manager starts it. A server whose
-inputs are missing is known here and not to the manager, with the reason in `_waiting`.
+`HostedServers` has the configurations as the owner wrote them, with placeholders. The manager (`mcp_host`) has them
+filled in, and runs the servers. A server is started in three steps: `put` makes its configuration known, `fill_in` asks
+for the values of its inputs and hands the filled-in configuration to the manager, and the manager starts it. A server
+whose inputs are missing is known here and not to the manager, with the reason in `_waiting`.
 
 What may race: the owner may take minutes to answer a question, and meanwhile the server may be changed, stopped or
 removed, or the input changed. So nobody waits for a question but `fill_in`, which asks without holding a lock. Each
@@ -20,35 +20,37 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from a2c_smcp.computer.calls.table import ToolRoute
+from a2c_smcp.computer.configuration.definitions import InputError, ids_in, render
+from a2c_smcp.computer.configuration.resolver import Inputs
 from a2c_smcp.computer.desktop.organize import Contents, Window
-from a2c_smcp.computer.inputs.definitions import InputError, ids_in, render
-from a2c_smcp.computer.inputs.resolver import Inputs
-from a2c_smcp.computer.secrets import Mask, secrets_in, secrets_of
-from a2c_smcp.computer.server_logs import ServerLogs
-from a2c_smcp.computer.sign_in.browser import Browser
-from a2c_smcp.computer.sign_in.sign_ins import SignIns
-from a2c_smcp.computer.tools.table import ToolRoute
+from a2c_smcp.computer.secrets.mask import Mask
+from a2c_smcp.computer.secrets.rules import secrets_in, secrets_of
+from a2c_smcp.computer.sign_in import Browser, SignIns
+from a2c_smcp.computer.tells import ServerLogs
 from a2c_smcp.errors import ConfigError, ServerNotFound
+from a2c_smcp.files import default_folder
 from a2c_smcp.loops import OwnedTasks, cancel_and_wait
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server, source
+from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.manager import Manager
-from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.environment import proxies
+from a2c_smcp.mcp_host.seen import SeenServers
+from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
 from a2c_smcp.mcp_host.transforms import Mapper, Transform, VRLScript
-from a2c_smcp.private_files import default_folder
-from a2c_smcp.protocol.bundle_ids import BundleIds
-
-__all__ = ["Hosting"]
+from a2c_smcp.protocol.names import BundleIds
+from a2c_smcp.protocol.structure import ARGUMENTS
 
 logger = logging.getLogger(__name__)
 
 
-class Hosting:
+class HostedServers:
     """The configured servers of a computer. `configs` may hold placeholders; `manager` runs the servers."""
 
     def __init__(
@@ -56,13 +58,13 @@ class Hosting:
         inputs: Inputs,
         mask: Mask,
         *,
-        policy: HostPolicy | None,
+        policy: HostLimits | None,
         on_change: OnChange,
         on_event: OnServerEvent,
         logs: ServerLogs,
         on_starting: Callable[[], None],
         state_folder: Path | None = None,
-        browser: Browser | None = None,
+        computer: str = "",
     ) -> None:
         self.inputs = inputs
         self.configs: dict[str, MCPServerConfig] = {}
@@ -70,8 +72,7 @@ class Hosting:
         self.sign_ins = SignIns(
             mask,
             state_folder or default_folder(),
-            browser=browser,
-            limit=(policy or HostPolicy()).sign_in_limit,
+            limit=(policy or HostLimits()).sign_in_limit,
             start=lambda name: self._restart(self._start(name)),
         )
         self.manager = Manager(
@@ -80,6 +81,7 @@ class Hosting:
             on_event=on_event,
             on_log=logs.add,
             account_for=self.sign_ins.account_for,
+            seen=SeenServers(computer, state_folder),
         )
         self.sign_ins.manager = self.manager
         self._mask = mask
@@ -101,9 +103,26 @@ class Hosting:
         self._mask.add(secret for proxy in proxies(os.environ) for secret in secrets_in(proxy))
 
     def status(self) -> dict[str, ServerStatus]:
-        """The status of every configured server, in the order of the configuration."""
+        """The status of every configured server without secrets, in the order of the configuration."""
         known = self.manager.status()
-        return {name: known.get(name) or _missing(name, self._waiting.get(name, "")) for name in self.configs}
+        return {
+            name: replace(
+                status,
+                reason=self._mask.text(status.reason, name),
+                diagnostics=self._mask.data(status.diagnostics, ARGUMENTS, name),
+            )
+            for name in self.configs
+            for status in [known.get(name) or _missing(name, self._waiting.get(name, ""))]
+        }
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about parts of servers that are left out, without secrets."""
+        return [
+            f"server {name!r}: {self._mask.text(warning, name)}"
+            for name, status in self.status().items()
+            for warning in status.warnings
+        ]
 
     @property
     def starting(self) -> list[str]:
@@ -152,7 +171,8 @@ class Hosting:
         if (config := self.configs.get(name)) is None:
             return
         with self._start_of(name):
-            asking = self._ask(config)
+            self._withdraw(name)
+            asking = self._asking[name] = asyncio.ensure_future(self._filled(config))
             await _finished(asking)
             async with self._changing[name]:
                 if self._asking.get(name) is not asking:
@@ -160,15 +180,15 @@ class Hosting:
                 del self._asking[name]
                 is_wanted |= await self._hand_over(config, asking)
             if is_wanted and name in self.manager:
-                await self.sign_ins.start(name)
+                await self.manager.start(name)
 
     async def start(self, name: str | None = None) -> None:
         """Start one server, or all. Missing inputs are asked for again. Raises `ServerNotFound`."""
-        await asyncio.gather(*(self._start(each) for each in self._named(name)))
+        await asyncio.gather(*(self._start(server) for server in self._named(name)))
 
     async def stop(self, name: str | None = None) -> None:
         """Stop one server, or all, including those that are about to start. Raises `ServerNotFound`."""
-        await asyncio.gather(*(self._stop(each) for each in self._named(name)))
+        await asyncio.gather(*(self._stop(server) for server in self._named(name)))
 
     async def restart(self, name: str) -> None:
         name = self.known(name)
@@ -180,11 +200,12 @@ class Hosting:
         return [
             Window.listed(name, listed, index)
             for name in self.manager
-            for index, listed in enumerate(self.manager.windows(name))
+            for index, listed in enumerate(self.manager[name].windows)
         ]
 
     async def read(self, window: Window, limit: float) -> Contents:
-        contents: Contents = (await self.manager.read_resource(window.server, window.uri, limit)).get("contents")
+        request = ReadRequest.of_resource(window.uri, limit)
+        contents: Contents = (await self.manager[window.server].requests.read(request)).get("contents")
         return contents
 
     async def close(self) -> None:
@@ -213,7 +234,7 @@ class Hosting:
             await self.fill_in(name, is_wanted=True)
         elif name in self.manager:
             with self._start_of(name):
-                await self.sign_ins.start(name)
+                await self.manager.start(name)
 
     async def sign_in(self, name: str, browser: Browser) -> None:
         """Sign in to a server, and start it again if it waits for that. Raises `SignInFailed`, `ServerNotFound`."""
@@ -222,7 +243,7 @@ class Hosting:
             await self.sign_ins.sign_in(account, browser)
 
     async def is_signed_in(self, name: str) -> bool:
-        """Whether there are tokens for a server. Raises `SignInFailed`, `ServerNotFound`."""
+        """True if there are tokens for a server. Raises `SignInFailed`, `ServerNotFound`."""
         return await self.sign_ins.is_signed_in(await self._account(name))
 
     async def sign_out(self, name: str) -> bool:
@@ -234,8 +255,10 @@ class Hosting:
         return self.sign_ins.known(name) or self.sign_ins.required(await self._filled(config))
 
     def _is_starting(self, name: str) -> bool:
-        state = self.manager.state(name) if name in self.manager else None
-        return state == "starting" or (state != "ready" and self._starts[name] > 0)
+        if name not in self.manager:
+            return self._starts[name] > 0
+        server = self.manager[name]
+        return server.state != "ready" and not server.tools and (server.state == "starting" or self._starts[name] > 0)
 
     @contextmanager
     def _start_of(self, name: str) -> Iterator[None]:
@@ -271,11 +294,6 @@ class Hosting:
         self._restarting.discard(task)
         if not task.cancelled() and (error := task.exception()):
             logger.error("a server could not be started again", exc_info=error)
-
-    def _ask(self, config: MCPServerConfig) -> asyncio.Future[MCPServerConfig]:
-        self._withdraw(config.name)
-        asking = self._asking[config.name] = asyncio.ensure_future(self._filled(config))
-        return asking
 
     def _withdraw(self, name: str) -> None:
         """Cancel the question for the inputs of a server: it is out of date."""
@@ -315,7 +333,7 @@ class Hosting:
         level = self._logs.level_for(name)
         if level != self._log_levels.get(name) or level is not None:
             self._log_levels[name] = level
-            await self.manager.set_log_level(name, level)
+            await self.manager[name].request_logs(level)
 
     async def _wait(self, name: str, reason: str) -> None:
         self._waiting[name] = reason

@@ -1,36 +1,33 @@
-"""What happens on a Computer, reported as typed values to observers in the same process.
+"""The table of what is observed on a Computer: a class each, with its facts, its audit line, and what it counts.
 
-`computer.observation.add(observer)` adds a function that takes one of the classes of `ComputerHappened`: the audit
-file, the metrics, the owner's console. With `often=True` it is also told of calls. It is called in the event loop, when
-the thing happens and before its answer leaves; it must not wait, nor change anything. Every class has `facts()`: a
-flat object for JSON, without secrets, arguments or results.
+`computer.observation.add(observer)` adds a function that takes one of these classes: the audit file, the metrics, the
+owner's console. With `often=True` it also receives calls. It is called in the event loop, when the thing happens and
+before its answer leaves; it must not wait, nor change anything.
 
 A tool call that was begun leaves one `ToolCallBegun` and one `ToolCallEnded`, whatever ends it; its duplicates leave
 nothing. One that is refused before it begins leaves one `ToolCallEnded`, or, if it cannot even be read, one
 `AgentRequestRefused` that `is_call`.
 
-Who answered (`by`): `client` is the person at the MCP client. For the owner it is what the function that asks has put
-into `DecisionFor.by` or `Answer.by`, such as `terminal` or `console`, else `owner`. `agent` is the agent that calls.
-`grant` and `configuration` (`--yes`) have allowed the call without asking; `nobody`: there is nobody to ask. What was
-put to somebody has an entry that it was asked, and one for the answer. `waits`: a call waits for the answer meanwhile;
-it does not if the question has left as its result (`questions: "result"`).
+`by` is the one who answered: `client` is the person at the MCP client. For the owner it is `DecisionFor.by` or
+`Answer.by` of the function that asks, such as `terminal` or `console`, else `owner`. `agent` is the agent that calls.
+`grant` and `configuration` (`--yes`) have allowed the call without asking; with `nobody`, there was nobody to ask. A
+question that was asked has two entries, one for the question and one for the answer. `waits`: a call waits for the
+answer meanwhile; it does not if the question has left as its result (`questions: "result"`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
-import msgspec
-
-from a2c_smcp.audit.observers import Observers
-from a2c_smcp.computer.approval import ApprovalRequest, Caller
+from a2c_smcp.audit.observers import Facts, Observed, Observers, known
+from a2c_smcp.computer.calls.definitions import ToolChange
 from a2c_smcp.computer.calls.in_flight import Outcome, size_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
-from a2c_smcp.computer.policy.decision import Verdict
-from a2c_smcp.computer.tools.definitions import ToolChange
-from a2c_smcp.computer.tools.table import ToolRoute
+from a2c_smcp.computer.calls.table import ToolRoute
+from a2c_smcp.computer.consent.approval import ApprovalRequest, Caller
+from a2c_smcp.computer.consent.decision import Verdict
 from a2c_smcp.device_events import SEALED_EVENT
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol.events import OLDER_FIELDS
@@ -38,39 +35,24 @@ from a2c_smcp.protocol.names import MAX_NAME
 from a2c_smcp.protocol.questions import Question
 from a2c_smcp.protocol.results import CallResult, call_result
 from a2c_smcp.smcp import TOOL_CALL_EVENT
+from a2c_smcp.telemetry.metrics import Metrics
 
-__all__ = [
-    "AgentRequestRefused",
-    "ApprovalAnswered",
-    "ApprovalAsked",
-    "BlobFetched",
-    "BlobStored",
-    "CancelHeard",
-    "ComputerHappened",
-    "ComputerObservation",
-    "ConfigShown",
-    "PolicyDecided",
-    "QuestionAnswered",
-    "QuestionAsked",
-    "SeatChanged",
-    "ServerStateChanged",
-    "SignInEnded",
-    "ToolCallBegun",
-    "ToolCallEnded",
-    "ToolDefinitionChanged",
-]
+_OWNER = "owner"
 
 
-class ToolCallBegun(msgspec.Struct, eq=False):
+class ToolCallBegun(Observed):
     """A tool call was taken. It may still have to wait for approval."""
 
     call: IncomingCall
 
-    def facts(self) -> dict[str, Any]:
-        return _facts("call begun", **_of(self.call.caller), req_id=self.call.req_id, tool=self.call.name)
+    def facts(self) -> Facts:
+        return known("call begun", **_of(self.call.caller), req_id=self.call.req_id, tool=self.call.name)
+
+    def entry(self) -> None:
+        """A call has one line, at its end."""
 
 
-class ToolCallEnded(msgspec.Struct, eq=False):
+class ToolCallEnded(Observed):
     """A tool call has its result, which is about to leave. Without a `server`, there is no such tool.
 
     `tool` is the name that the agent used, `own_name` the one that its MCP server gives it. `sent` and `answered` are
@@ -91,10 +73,10 @@ class ToolCallEnded(msgspec.Struct, eq=False):
         found = self.call.options.meta.get("traceparent") if self.call.options else None
         return found if isinstance(found, str) and len(found) <= 128 and found.isprintable() else None
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         call, result = self.call, self.result
         alias = self.own_name if self.own_name != call.name else None
-        return _facts(
+        return known(
             "call",
             **_of(call.caller),
             req_id=call.req_id,
@@ -110,8 +92,17 @@ class ToolCallEnded(msgspec.Struct, eq=False):
             trace=self.trace,
         )
 
+    def entry(self) -> Facts:
+        facts = self.facts()
+        facts["ms"] = round(facts.pop("seconds") * 1000, 3)
+        return facts
 
-class AgentRequestRefused(msgspec.Struct, eq=False):
+    def count(self, metrics: Metrics) -> None:
+        metrics.histogram("a2c_computer_call_duration_seconds").observe(self.seconds)
+        metrics.count("a2c_computer_calls_total", self.result.outcome)
+
+
+class AgentRequestRefused(Observed):
     """A request was refused, and no call began. `request` is the name of its event."""
 
     caller: Caller
@@ -131,31 +122,35 @@ class AgentRequestRefused(msgspec.Struct, eq=False):
         about = _name_in(data, "req_id"), _name_in(data, "tool_name")
         return cls(caller, request, error.code, error.about, *about, is_sealed or request == TOOL_CALL_EVENT, is_sealed)
 
-    def facts(self) -> dict[str, Any]:
-        told = {"req_id": self.req_id, "code": self.code, "reason": self.reason}
+    def facts(self) -> Facts:
+        why = {"code": self.code, "reason": self.reason}
         if not self.is_call:
-            return _facts("request refused", request=self.request, **_of(self.caller), **told)
-        sealed = {"sealed": True} if self.is_sealed else {}
-        outcome = call_result(self.code).outcome
-        return {
-            **_facts("call", **_of(self.caller)),
-            "tool": self.tool,
-            **sealed,
-            **_facts("", outcome=outcome, **told),
-        }
+            return known("request refused", request=self.request, **_of(self.caller), req_id=self.req_id, **why)
+        return known(
+            "call",
+            **_of(self.caller),
+            tool=self.tool,
+            sealed=self.is_sealed or None,
+            outcome=call_result(self.code).outcome,
+            req_id=self.req_id,
+            **why,
+        )
+
+    def count(self, metrics: Metrics) -> None:
+        metrics.count("a2c_computer_refused_total", str(self.code))
 
 
-class CancelHeard(msgspec.Struct, eq=False):
+class CancelHeard(Observed):
     """An agent cancels a call."""
 
     caller: Caller
     req_id: str
 
-    def facts(self) -> dict[str, Any]:
-        return _facts("cancel", **_of(self.caller), req_id=self.req_id)
+    def facts(self) -> Facts:
+        return known("cancel", **_of(self.caller), req_id=self.req_id)
 
 
-class ApprovalAsked(msgspec.Struct, eq=False):
+class ApprovalAsked(Observed):
     """A person is asked whether a call may run: the owner, or the person at the MCP client."""
 
     request: ApprovalRequest
@@ -163,12 +158,15 @@ class ApprovalAsked(msgspec.Struct, eq=False):
     of: Literal["owner", "client"]
     waits: bool = True
 
-    def facts(self) -> dict[str, Any]:
-        return _facts("approval asked", **_of_request(self.request), req_id=self.req_id, of=self.of)
+    def facts(self) -> Facts:
+        return known("approval asked", **_of_request(self.request), req_id=self.req_id, of=self.of)
+
+    def count(self, metrics: Metrics) -> None:
+        metrics.count("a2c_computer_approvals_waiting", by=self.waits)
 
 
-class ApprovalAnswered(msgspec.Struct, eq=False):
-    """How that ended. `decision` is `yes`, `no`, `always`, `always_for_agent`, or `none`: nobody has answered."""
+class ApprovalAnswered(Observed):
+    """The end of an approval. `decision` is `yes`, `no`, `always`, `always_for_agent`, or `none` (no answer)."""
 
     request: ApprovalRequest
     req_id: str
@@ -176,13 +174,17 @@ class ApprovalAnswered(msgspec.Struct, eq=False):
     by: str
     waits: bool = True
 
-    def facts(self) -> dict[str, Any]:
-        return _facts(
-            "approval", **_of_request(self.request), req_id=self.req_id, outcome=self.decision, by=self.by or "owner"
+    def facts(self) -> Facts:
+        return known(
+            "approval", **_of_request(self.request), req_id=self.req_id, outcome=self.decision, by=self.by or _OWNER
         )
 
+    def count(self, metrics: Metrics) -> None:
+        metrics.count("a2c_computer_approvals_waiting", by=-self.waits)
+        metrics.count("a2c_computer_approvals_total", self.by or _OWNER, self.decision)
 
-class PolicyDecided(msgspec.Struct, eq=False):
+
+class PolicyDecided(Observed):
     """The owner's rules have decided on a call: `allow`, `ask` or `deny`."""
 
     call: IncomingCall
@@ -190,57 +192,64 @@ class PolicyDecided(msgspec.Struct, eq=False):
     then: str
     rule: str
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         about = {"req_id": self.call.req_id, "server": self.server, "tool": self.call.name}
-        return _facts("policy", **_of(self.call.caller), **about, outcome=self.then, rule=self.rule)
+        return known("policy", **_of(self.call.caller), **about, outcome=self.then, rule=self.rule)
 
 
-class QuestionAsked(msgspec.Struct, eq=False):
+class QuestionAsked(Observed):
     """A tool asks something. `of` is who is asked."""
 
     question: Question
     of: Literal["owner", "agent"]
     waits: bool = True
 
-    def facts(self) -> dict[str, Any]:
-        return _facts("question asked", **_of_question(self.question), of=self.of)
+    def facts(self) -> Facts:
+        return known("question asked", **_of_question(self.question), of=self.of)
+
+    def count(self, metrics: Metrics) -> None:
+        metrics.count("a2c_computer_questions_waiting", by=self.waits)
 
 
-class QuestionAnswered(msgspec.Struct, eq=False):
-    """How that ended: `accept`, `decline`, `cancel`, or `none`: nobody has answered."""
+class QuestionAnswered(Observed):
+    """The end of a question: `accept`, `decline`, `cancel`, or `none` (no answer)."""
 
     question: Question
     action: str
     by: str
     waits: bool = True
 
-    def facts(self) -> dict[str, Any]:
-        return _facts("question", **_of_question(self.question), outcome=self.action, by=self.by or "owner")
+    def facts(self) -> Facts:
+        return known("question", **_of_question(self.question), outcome=self.action, by=self.by or _OWNER)
+
+    def count(self, metrics: Metrics) -> None:
+        metrics.count("a2c_computer_questions_waiting", by=-self.waits)
+        metrics.count("a2c_computer_questions_total", self.by or _OWNER, self.action)
 
 
-class SignInEnded(msgspec.Struct, eq=False):
+class SignInEnded(Observed):
     """The owner has signed in to an MCP server, or out, or has failed to."""
 
     server: str
     action: Literal["in", "out"]
     is_done: bool
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         event = "sign-in" if self.action == "in" else "sign-out"
-        return _facts(event, server=self.server, outcome="ok" if self.is_done else "error")
+        return known(event, server=self.server, outcome="ok" if self.is_done else "error")
 
 
-class ConfigShown(msgspec.Struct, eq=False):
+class ConfigShown(Observed):
     """An agent has read the configuration of this computer."""
 
     caller: Caller
     req_id: str
 
-    def facts(self) -> dict[str, Any]:
-        return _facts("config read", **_of(self.caller), req_id=self.req_id)
+    def facts(self) -> Facts:
+        return known("config read", **_of(self.caller), req_id=self.req_id)
 
 
-class ToolDefinitionChanged(msgspec.Struct, eq=False):
+class ToolDefinitionChanged(Observed):
     """The definition of a tool is no longer the pinned one. `asks`: it needs approval again."""
 
     server: str
@@ -248,75 +257,66 @@ class ToolDefinitionChanged(msgspec.Struct, eq=False):
     fields: tuple[str, ...]
     asks: bool
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         outcome = "asks" if self.asks else "told"
-        return _facts("tool changed", server=self.server, tool=self.tool, fields=list(self.fields), outcome=outcome)
+        return known("tool changed", server=self.server, tool=self.tool, fields=list(self.fields), outcome=outcome)
 
 
-class ServerStateChanged(msgspec.Struct, eq=False):
+class ServerStateChanged(Observed):
     """The state of an MCP server. `reason` has no secrets."""
 
     server: str
     state: str
     reason: str
 
-    def facts(self) -> dict[str, Any]:
-        return _facts("server", server=self.server, state=self.state, reason=self.reason or None)
+    def facts(self) -> Facts:
+        return known("server", server=self.server, state=self.state, reason=self.reason or None)
 
 
-class BlobStored(msgspec.Struct, eq=False):
+class BlobStored(Observed):
     """An agent has sent a file, which is in the landing folder now."""
 
     caller: Caller
     size: int
     sha256: str
 
-    def facts(self) -> dict[str, Any]:
-        return _facts("file stored", **_of(self.caller), size=self.size, sha256=self.sha256)
+    def facts(self) -> Facts:
+        return known("file stored", **_of(self.caller), size=self.size, sha256=self.sha256)
+
+    def count(self, metrics: Metrics) -> None:
+        metrics.count("a2c_computer_blobs_total", "stored")
+        metrics.count("a2c_computer_blob_bytes_total", "stored", by=self.size)
 
 
-class BlobFetched(msgspec.Struct, eq=False):
+class BlobFetched(Observed):
     """An agent has begun to fetch a large content."""
 
     caller: Caller
     size: int
 
-    def facts(self) -> dict[str, Any]:
-        return _facts("content fetched", **_of(self.caller), size=self.size)
+    def facts(self) -> Facts:
+        return known("content fetched", **_of(self.caller), size=self.size)
+
+    def count(self, metrics: Metrics) -> None:
+        metrics.count("a2c_computer_blobs_total", "fetched")
+        metrics.count("a2c_computer_blob_bytes_total", "fetched", by=self.size)
 
 
-class SeatChanged(msgspec.Struct, eq=False):
+class SeatChanged(Observed):
     """This computer has joined its office, or has lost the connection, or was refused."""
 
     office: str
     state: Literal["joined", "lost", "refused"]
     code: int | None = None
 
-    def facts(self) -> dict[str, Any]:
-        return _facts("connection", office=self.office, outcome=self.state, code=self.code)
+    def facts(self) -> Facts:
+        return known("connection", office=self.office, outcome=self.state, code=self.code)
+
+    def count(self, metrics: Metrics) -> None:
+        metrics.counter("a2c_computer_connected").value = float(self.state == "joined")
 
 
-ComputerHappened: TypeAlias = (
-    ToolCallBegun
-    | ToolCallEnded
-    | AgentRequestRefused
-    | CancelHeard
-    | ApprovalAsked
-    | ApprovalAnswered
-    | PolicyDecided
-    | QuestionAsked
-    | QuestionAnswered
-    | SignInEnded
-    | ConfigShown
-    | ToolDefinitionChanged
-    | ServerStateChanged
-    | BlobStored
-    | BlobFetched
-    | SeatChanged
-)
-
-
-class ComputerObservation(Observers[ComputerHappened]):
+class ComputerObservation(Observers[Observed]):
     """The observers of one Computer, and how its parts report."""
 
     def call_ended(self, call: IncomingCall, began: float, route: ToolRoute | None, outcome: Outcome) -> None:
@@ -334,6 +334,12 @@ class ComputerObservation(Observers[ComputerHappened]):
 
     def signed_in(self, server: str, is_done: bool) -> None:
         self.report(SignInEnded(server, "in", is_done))
+
+    def signed_out(self, server: str) -> None:
+        self.report(SignInEnded(server, "out", True))
+
+    def server_changed(self, server: str, state: str, reason: str) -> None:
+        self.report(ServerStateChanged(server, state, reason))
 
     def blob_fetched(self, caller: Caller, size: int) -> None:
         self.report(BlobFetched(caller, size))
@@ -355,13 +361,8 @@ def _name_in(data: Mapping[str, Any], field: str) -> str | None:
     return value if isinstance(value, str) and len(value) <= MAX_NAME and value.isprintable() else None
 
 
-def _facts(event: str, **facts: object) -> dict[str, Any]:
-    known = {name: fact for name, fact in facts.items() if fact is not None}
-    return {"event": event, **known} if event else known
-
-
 def _of(caller: Caller) -> dict[str, Any]:
-    """Who calls. The owner calls from no office."""
+    """Return the facts of a caller. The owner calls from no office."""
     return {
         "office": caller.office or None,
         "agent": caller.agent or None,
@@ -375,5 +376,5 @@ def _of_request(request: ApprovalRequest) -> dict[str, Any]:
 
 
 def _of_question(question: Question) -> dict[str, Any]:
-    where = {"office": question.office, "agent": question.agent, "client": question.client or None}
-    return {**where, "server": question.server, "tool": question.tool, "req_id": question.req_id}
+    where = {name: getattr(question, name) or None for name in ("office", "agent", "client", "tool", "req_id")}
+    return {**where, "server": question.server}

@@ -4,11 +4,11 @@ A tell is written at once, by the code that has something to tell. The answer of
 progress never arrives after it. Nothing is queued: without a connection a tell is dropped, and a sender that must
 not lose it (an open question) tells it again when `on_connected` is called.
 
-**Whether the Server carries tells** is known from its acks, per connection. `{"delivered": true}`: it does. An error
-other than 400 comes from a Server that does, too: there is no such agent now, or it cannot be reached; only this tell
-is lost. Any other ack, such as the empty one of a published Server, or none within five seconds: it does not, nothing
-more is told on this connection, and `on_not_carried` is called, once. A connection that is lost says nothing about
-its Server.
+**Whether the Server carries tells** is known from its acks, per connection. `{"delivered": true}`: it does, and so it
+does with `false`, which says that the agent that is meant has left its seat. An error other than 400 comes from a
+Server that does, too: there is no such agent now, or it cannot be reached; only this tell is lost. Any other ack, such
+as the empty one of a published Server, or none within five seconds: it does not, nothing more is told on this
+connection, and `on_not_carried` is called, once. A connection that is lost says nothing about its Server.
 
 **Rates.** A Server takes 200 tells a second of a computer. 150 of them are for progress, logs and changes of resources,
 of these 50 for logs. Progress and logs that are over are dropped and counted, changes are told later. So there is
@@ -19,18 +19,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
-from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.connection import LOST
 from a2c_smcp.errors import BadRequest, NotFound, SMCPError, TooLarge
-from a2c_smcp.mcp_host.rate import Rate
-
-__all__ = ["Delivery", "ProgressTells", "TellKind", "TellLine", "Tells"]
+from a2c_smcp.mcp_host.limits import Rate
+from a2c_smcp.mcp_host.sessions.server_info import LARGEST, LogLevel, LogMessage
+from a2c_smcp.protocol.codec import dumps
+from a2c_smcp.protocol.structure import TOLD
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +48,7 @@ _REPEATED = ("resource",)
 
 
 class Delivery(Enum):
-    """What became of a tell.
+    """The result of sending a tell.
 
     `UNDELIVERED`: there is no such agent now. `LATER`: the Server could not deliver it. `LOST`: the connection ended
     before its ack, or there is none.
@@ -69,14 +73,15 @@ class TellLine(Protocol):
 class Tells:
     """The connections to the offices of one computer. Callbacks are called with the office.
 
-    A Server that has not acked a tell after `ack_timeout` seconds does not carry tells.
+    A Server that has not acked a tell after `ack_timeout` seconds does not carry tells. Each tell is masked as it
+    leaves; what is of an MCP server is masked before, too, with the words that only this server was given.
     """
 
-    def __init__(self, name: str, *, ack_timeout: float = 5.0) -> None:
+    def __init__(self, name: str, mask: Mask, *, ack_timeout: float = 5.0) -> None:
         self.dropped: Counter[TellKind] = Counter()
         self.on_connected: list[Callable[[str], None]] = []
         self.on_not_carried: list[Callable[[str], None]] = []
-        self._name = name
+        self._name, self._mask = name, mask
         self._ack_timeout = ack_timeout
         self._lines: dict[str, _Line] = {}
         self._rate, self._log_rate = Rate(_MOST), Rate(_MOST_LOGS)
@@ -96,7 +101,7 @@ class Tells:
                 del self._lines[office]
 
     def are_carried(self, office: str) -> bool:
-        """Whether tells may arrive. True as long as nothing else is known, also without a connection."""
+        """True if tells may arrive: as long as nothing else is known, also without a connection."""
         line = self._lines.get(office)
         return line is None or line.is_carrying
 
@@ -113,8 +118,10 @@ class Tells:
             else:
                 self.dropped[kind] += 1
         else:
-            told = data if to.seal is None else to.seal.notice(f"notify:tell_{kind}", data)
-            line.send(f"server:tell_{kind}", {"agent": to.agent, "computer": self._name, **told}, then)
+            masked = self._mask.data(data, TOLD)
+            told = masked if to.seal is None else to.seal.notice(f"notify:tell_{kind}", masked)
+            who = {"agent": to.agent, "seat": to.seat} if to.seat else {"agent": to.agent}
+            line.send(f"server:tell_{kind}", {**who, "computer": self._name, **told}, then)
 
     def _is_allowed(self, kind: TellKind) -> bool:
         if kind not in _RATED:
@@ -156,8 +163,8 @@ class _Line:
     def _judged(self, ack: Any) -> Delivery:
         if ack is LOST:
             return Delivery.LOST
-        if isinstance(ack, dict) and ack.get("delivered") is True:
-            return Delivery.DELIVERED
+        if isinstance(ack, dict) and isinstance(delivered := ack.get("delivered"), bool):
+            return Delivery.DELIVERED if delivered else Delivery.UNDELIVERED
         error = SMCPError.from_wire(ack)
         if error is not None and not isinstance(error, BadRequest):
             return Delivery.UNDELIVERED if error.code == NotFound.code else Delivery.LATER
@@ -207,3 +214,138 @@ class ProgressTells:
         told, self._waiting = self._waiting, None
         if told is not None:
             self._tells.tell(self._caller, "progress", told)
+
+
+# Log messages of MCP servers: a bounded history for the owner, and tells for agents that ask (WIRE §9).
+#
+# A server is asked for messages of the lowest level that anybody wants: the owner, or an agent. If nobody has said,
+# it sends what it sends by itself. What an agent asks for lapses after fifteen minutes unless it asks again, and ends
+# when it leaves the office. Messages are masked when they are shown or told, so a secret that became known later is
+# masked in older ones, too.
+
+_LEVELS: dict[str, int] = {level: number for number, level in enumerate(get_args(LogLevel))}
+_KEPT = 500
+_KEPT_BYTES = 256 * 1024
+_LAPSES = 15 * 60.0
+
+
+class LogLine(NamedTuple):
+    """A message of a server's log, for the owner. `at` is in seconds since the epoch."""
+
+    at: float
+    level: str
+    logger: str | None
+    text: str
+
+
+@dataclass(slots=True)
+class _Watch:
+    """An agent's subscription to logs, with its end. `caller` is the agent as it asked last."""
+
+    level: int
+    until: float
+    caller: Caller
+
+
+class _History:
+    """The last messages of one server."""
+
+    def __init__(self) -> None:
+        self.lines: deque[LogLine] = deque()
+        self._bytes = 0
+
+    def add(self, line: LogLine) -> None:
+        self.lines.append(line)
+        self._bytes += len(line.text)
+        while len(self.lines) > _KEPT or self._bytes > _KEPT_BYTES:
+            self._bytes -= len(self.lines.popleft().text)
+
+
+class ServerLogs:
+    """The logs of all servers of a computer.
+
+    `on_fewer` is called when an agent wants no more of them, `on_added` with the server of each message.
+    """
+
+    def __init__(self, tells: Tells, mask: Mask, clock: Callable[[], float] = time.monotonic) -> None:
+        self.on_fewer: Callable[[], object] = lambda: None
+        self.on_added: Callable[[str], None] = lambda server: None
+        self._tells = tells
+        self._mask = mask
+        self._clock = clock
+        self._histories: dict[str, _History] = {}
+        self._owner: dict[str, int] = {}
+        self._watches: dict[tuple[Caller, str | None], _Watch] = {}
+
+    def add(self, name: str, message: LogMessage) -> None:
+        """Keep a message, and tell the agents that want it."""
+        if isinstance(message.data, str) and len(message.data) > LARGEST:
+            masked = self._mask.text(message.data, name)
+            message = message._replace(data=masked if len(masked) <= LARGEST else f"{masked[:LARGEST]} …")
+        text = message.data if isinstance(message.data, str) else dumps(message.data)
+        self._histories.setdefault(name, _History()).add(LogLine(time.time(), message.level, message.logger, text))
+        if self._watches:
+            self._tell(name, message)
+        self.on_added(name)
+
+    def of(self, server: str, level: str = "debug") -> list[LogLine]:
+        """The last messages of a server, of this level and above, oldest first."""
+        least = number_of(level)
+        history = self._histories.get(server)
+        return [
+            line._replace(text=self._mask.text(line.text, server), logger=self._masked(line.logger, server))
+            for line in (history.lines if history else ())
+            if _LEVELS[line.level] >= least
+        ]
+
+    def set_owners_level(self, server: str, level: str) -> None:
+        self._owner[server] = number_of(level)
+
+    def watch(self, caller: Caller, server: str | None, level: str) -> None:
+        """Tell an agent the messages of a server, or of all, of this level and above."""
+        self._watches[caller, server] = _Watch(number_of(level), self._clock() + _LAPSES, caller)
+
+    def drop(self, matches: Callable[[Caller], bool]) -> None:
+        """Stop telling these agents."""
+        dropped = [key for key in self._watches if matches(key[0])]
+        for key in dropped:
+            del self._watches[key]
+        if dropped:
+            self.on_fewer()
+
+    def level_for(self, server: str) -> str | None:
+        """The lowest level that is wanted of a server; `None` if nobody has said."""
+        self._forget_old()
+        levels = [watch.level for (_, name), watch in self._watches.items() if name in (None, server)]
+        levels += [self._owner[server]] if server in self._owner else []
+        return get_args(LogLevel)[min(levels)] if levels else None
+
+    def _tell(self, server: str, message: LogMessage) -> None:
+        self._forget_old()
+        number = _LEVELS[message.level]
+        callers = {caller for (caller, name), watch in self._watches.items() if name in (None, server)}
+        for caller in callers:
+            watch = self._watches.get((caller, server)) or self._watches[caller, None]
+            if number >= watch.level:
+                data = self._mask.data(message.data, server=server)
+                named = {"logger": self._masked(message.logger, server)} if message.logger else {}
+                told = {"mcp_server": server, "level": message.level, "data": data, **named}
+                self._tells.tell(watch.caller, "log", told)
+
+    def _masked(self, logger: str | None, server: str) -> str | None:
+        return self._mask.text(logger, server) if logger else logger
+
+    def _forget_old(self) -> None:
+        now = self._clock()
+        old = [key for key, watch in self._watches.items() if watch.until < now]
+        for key in old:
+            del self._watches[key]
+        if old:
+            self.on_fewer()
+
+
+def number_of(level: str) -> int:
+    """The rank of a level. Raises `BadRequest` for one that MCP does not have."""
+    if level not in _LEVELS:
+        raise BadRequest(f"level: must be one of {', '.join(_LEVELS)}", field="level")
+    return _LEVELS[level]

@@ -8,8 +8,6 @@ from typing_extensions import TypedDict
 
 from a2c_smcp.smcp import SMCPTool
 
-__all__ = ["AttributedCall", "OwnedTool", "ServerUpdate", "ToolCallRecord", "Update", "UpdateKind"]
-
 UpdateKind: TypeAlias = Literal["config", "tool_list", "desktop", "skills"]
 
 
@@ -21,7 +19,7 @@ class ServerUpdate(NamedTuple):
 
 
 Update: TypeAlias = UpdateKind | ServerUpdate
-"""What has changed for agents: they are notified with `server:update_<x>`."""
+"""A change that agents are notified of, with `server:update_<x>`."""
 
 
 class OwnedTool(SMCPTool):

@@ -1,54 +1,158 @@
 """`ConsoleApp`: the pages of a console as an ASGI application, and who may see and use them.
 
-Every request must name this machine (or a host that was configured), every change must come from a page of ours with
-the token of its session. Without a session there is one page, which says how to get one.
+Every request must name this machine (or a host that was configured). What is shown or changed needs the secret of a
+session, which the script of our pages sends as a header: a navigation gets a page that holds nothing, only this script.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from inspect import isawaitable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from a2c_smcp.console.html import Html, tag
-from a2c_smcp.console.languages import LANGUAGES, THEMES, Translations, chosen_language, words_in
-from a2c_smcp.console.live import ENDED, Changes, Regions, live_events
-from a2c_smcp.console.pages import Action, Page, View, document, menu, notice_page
-from a2c_smcp.console.sessions import ConsoleSession, ConsoleSessions
-from a2c_smcp.console.web import (
+from a2c_smcp.console.html import (
     SAFETY,
+    Html,
     Request,
     Response,
     as_page,
     check_page_of_ours,
     encoded,
     is_own_host,
+    leads_to,
     read_form,
-    redirect,
     send_response,
     static_file,
+    tag,
+)
+from a2c_smcp.console.pages import (
+    LANGUAGES,
+    SESSION_HEADER,
+    THEMES,
+    Action,
+    ConsoleSession,
+    ConsoleSessions,
+    Form,
+    Page,
+    Translations,
+    View,
+    chosen_language,
+    document,
+    entrance_page,
+    first,
+    menu,
+    notice_page,
+    words_in,
 )
 from a2c_smcp.errors import BadRequest, SMCPError
-from a2c_smcp.http.asgi import Receive, Scope, Send, until_disconnect
-from a2c_smcp.server.mounts import EXTENSION
-
-__all__ = ["ConsoleApp", "Entrance"]
+from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.server.http_requests import EXTENSION
+from a2c_smcp.web import Receive, Scope, Send, until_disconnect
 
 logger = logging.getLogger(__name__)
 
-_YEAR = 365 * 86400
+# Pages that stay current: the regions of a page are sent again over one stream (server-sent events) when they change.
+#
+# A page names the topics that it shows. `Changes.changed` is called with a topic; every stream of a page that shows it
+# makes its regions anew and sends those whose HTML differs from what it sent last. A stream begins with all regions, so
+# a browser that was away has everything again as soon as it is back: no log of events is needed. Changes that come
+# close together are sent together; the first one is sent at once.
+
+Regions: TypeAlias = Mapping[str, Html]
+"""Parts of a page by their ids."""
+MakeRegions: TypeAlias = Callable[[], Awaitable[Regions]]
+
+ENDED = b"event: ended\ndata: {}\n\n"
+"""The last event of a stream whose session is over."""
+_HEARTBEAT = 15.0
+"""Seconds between two messages, at most: both ends notice a lost connection."""
+
+
+class Changes:
+    """Counts the changes of each topic, and wakes the streams that wait for one."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._waiting: set[asyncio.Event] = set()
+
+    @property
+    def has_readers(self) -> bool:
+        """True if a page is open: without one, nothing need be prepared."""
+        return bool(self._waiting)
+
+    def changed(self, *topics: str) -> None:
+        """Wake the pages that show these topics. Must be called in the event loop; it returns at once."""
+        self._counts.update(topics)
+        for event in self._waiting:
+            event.set()
+
+    def count(self, topics: Iterable[str]) -> int:
+        return sum(self._counts[topic] for topic in topics)
+
+    @contextmanager
+    def reading(self, topics: Iterable[str]) -> Iterator[Callable[[int], Coroutine[Any, Any, None]]]:
+        """Give a function that waits until the topics have changed since they had this count."""
+        event = asyncio.Event()
+
+        async def changed_from(count: int) -> None:
+            while self.count(topics) == count:
+                event.clear()
+                await event.wait()
+
+        self._waiting.add(event)
+        try:
+            yield changed_from
+        finally:
+            self._waiting.discard(event)
+
+
+async def live_events(
+    changes: Changes,
+    topics: frozenset[str],
+    make: MakeRegions,
+    *,
+    pause: float,
+    refresh: float | None,
+    ended: asyncio.Event,
+) -> AsyncIterator[bytes]:
+    """Yield the events of one stream, until `ended` is set. `pause` is the least time between two, in seconds.
+
+    With `refresh`, regions are made anew after so many seconds, too: for content whose changes are not announced.
+    """
+    sent: dict[str, Html] = {}
+    ending = asyncio.create_task(ended.wait())
+    try:
+        with changes.reading(topics) as changed_from:
+            while not ended.is_set():
+                count = changes.count(topics)
+                regions = await make()
+                new = {name: html for name, html in regions.items() if sent.get(name) != html}
+                sent.update(new)
+                yield f"event: regions\ndata: {json.dumps(new)}\n\n".encode() if new else b": nothing new\n\n"
+                await asyncio.wait([ending], timeout=pause)
+                waiting = asyncio.create_task(changed_from(count))
+                await asyncio.wait(
+                    [waiting, ending], timeout=refresh or _HEARTBEAT, return_when=asyncio.FIRST_COMPLETED
+                )
+                await cancel_and_wait(waiting)
+    finally:
+        await cancel_and_wait(ending)
+
 
 Entrance: TypeAlias = Callable[[View], Html]
-"""What the page shows to those who have no session: how they get one."""
+"""Draws the way in for browsers without a session."""
 
 
 class ConsoleApp:
     """`pages` and `actions` are by their paths. Actions of `open_actions` need no session: they let people in.
 
     `prefix` is the path that all are below, such as `/console`. `hosts` are further names of this machine, `None` if
-    the web server checks host names. `cookie` is the name of the session's cookie: browsers do not tell ports apart.
+    the web server checks host names.
     """
 
     def __init__(
@@ -64,13 +168,12 @@ class ConsoleApp:
         translations: Translations | None = None,
         prefix: str = "",
         hosts: Collection[str] | None = (),
-        cookie: str = "a2c_console",
     ) -> None:
         self.sessions = sessions
-        self._brand, self._prefix, self._cookie = brand, prefix, cookie
+        self._brand, self._prefix = brand, prefix
         self._pages = {page.path: page for page in pages}
         self._actions = {"/preferences": self._prefer, "/sign-out": self._sign_out, **actions}
-        self._open_actions = open_actions or {}
+        self._open_actions = {"/open": self._open, **(open_actions or {})}
         self._changes, self._entrance = changes, entrance
         self._hosts = None if hosts is None else frozenset(hosts)
         self._translations = translations or {}
@@ -94,7 +197,7 @@ class ConsoleApp:
         if self._hosts is not None and not is_own_host(request, self._hosts):
             await send_response(Response(421, "this console is not to be reached under this name", "text/plain"), send)
             return
-        session = await self.sessions.find(request.cookie(self._cookie))
+        session = await self.sessions.find(request.header(SESSION_HEADER))
         if session and (extension := scope.get("extensions", {}).get(EXTENSION)):
             extension["trust"]()
         if session and request.path == "/live" and request.method == "GET":
@@ -116,10 +219,6 @@ class ConsoleApp:
             return Response(405, "only GET and POST", "text/plain", [("allow", "GET, HEAD, POST")])
         if request.path.startswith("/static/"):
             return static_file(request.path.removeprefix("/static/"))
-        if request.path == "/session":
-            return Response(204 if session else 401)
-        if request.path == "/open" and request.method == "GET":  # a program that only looks at a link uses none up
-            return self._open(request)
         if session is None:
             return self._without_session(request)
         page, path = self._page(request.path)
@@ -145,91 +244,50 @@ class ConsoleApp:
 
     # Without a session
 
-    def _open(self, request: Request) -> Response:
-        """Open a session by a link. The browser goes on by a page of ours: a redirect from a page of another site, such
-        as a chat, would not carry the cookie."""
-        cookie = self.sessions.use_link(request.query.get("link", ""))
-        if cookie is None:
-            return self._without_session(request)
-        goes_to = request.query.get("to", "/")
-        page, path = self._page(goes_to)
-        response = self._passing(request, path if page else "/")
-        self._set_session(response, cookie, is_secure=request.is_secure)
-        return response
-
     def _without_session(self, request: Request) -> Response:
-        """The page for those who have no session. A browser that comes from another site may have one: it does not send
-        the cookie then, but does so when a page of ours leads it on."""
-        came_from = request.header("sec-fetch-site")
-        if came_from in ("cross-site", "same-site") and "again" not in request.query and request.path != "/open":
-            page, path = self._page(request.path)
-            return self._passing(request, path if page else "/", again="1")
+        """Return the answer to a navigation, and to a script whose session is over."""
         view = self._view(request, None, request.path)
-        return as_page(notice_page(view, self._brand, "There is no session", self._entrance(view)), 401)
+        status = 401 if SESSION_HEADER in request.headers else 200
+        return as_page(entrance_page(view, self._brand, self._entrance(view)), status)
 
-    def _passing(self, request: Request, path: str, **query: str) -> Response:
-        view = self._view(request, None, path)
-        goes_to = view.link(path, **query)
-        link = tag("p", tag("a", view.words("Go on"), href=goes_to))
-        return as_page(notice_page(view, self._brand, "Opening the console", link, goes_to=goes_to))
+    async def _open(self, view: View, form: Form) -> Response:
+        """Open a session by a link, which the script takes from the address: looking at that uses none up."""
+        secret = self.sessions.use_link(first(form, "link"))
+        return leads_to(view.link("/"), secret=secret) if secret else Response(401, "", "text/plain")
 
     def let_in(self, view: View, who: str = "") -> Response:
-        """The answer to a form of `open_actions` that opens a session."""
-        response = redirect(view.link("/"))
-        self._set_session(response, self.sessions.open(who), is_secure=view.is_secure)
-        return response
-
-    def _set_session(self, response: Response, cookie: str, *, is_secure: bool) -> None:
-        response.set_cookie(self._cookie, cookie, path=self._prefix or "/", seconds=None, secure=is_secure)
+        """Return the answer to a form of `open_actions` that opens a session."""
+        return leads_to(view.link("/"), secret=self.sessions.open(who))
 
     # Forms
 
     async def _post(self, request: Request, session: ConsoleSession | None, receive: Receive) -> Response:
         check_page_of_ours(request)
-        is_open = request.path in self._open_actions
         action = self._open_actions.get(request.path) or (self._actions.get(request.path) if session else None)
-        if action is None and session is None:
-            return self._without_session(request)
         if action is None:
-            return Response(404, "there is no such action", "text/plain")
-        form = await read_form(receive)
+            return Response(404 if session else 401, "there is no such action", "text/plain")
         view = self._view(request, session, request.path)
-        if not is_open and not (session and self.sessions.is_token(session, form.get("token", [""])[0])):
-            raise BadRequest(view.words("The form is not of this session: load the page again."))
-        response = await action(view, form)
-        if response is not None:
-            return response
-        return Response(204) if _is_by_script(request) else redirect(self._back(form))
-
-    def _back(self, form: Mapping[str, list[str]]) -> str:
-        back = form.get("back", [""])[0]
-        path = back.partition("?")[0].removeprefix(self._prefix)
-        is_address = back.startswith(f"{self._prefix}/") and back.isascii() and back.isprintable()
-        return back if is_address and self._page(path)[0] else f"{self._prefix}/"
+        return await action(view, await read_form(receive)) or Response(204)
 
     def _failure(self, request: Request, session: ConsoleSession | None, error: SMCPError) -> Response:
         status = 400 if isinstance(error, BadRequest) else 409
-        if _is_by_script(request):
+        if request.method == "POST":
             return Response(status, error.about, "text/plain; charset=utf-8")
         view = self._view(request, session, request.path)
         back = tag("p", tag("a", view.words("Back"), href=view.link("/"), class_="button"))
         return as_page(notice_page(view, self._brand, "That did not work", tag("p", error.about), back), status)
 
-    async def _prefer(self, view: View, form: Mapping[str, list[str]]) -> Response:
-        response = redirect(self._back(form))
+    async def _prefer(self, view: View, form: Form) -> Response:
+        response = Response(204)
         for name, known in (("language", LANGUAGES), ("theme", THEMES)):
-            value = form.get(name, [""])[0]
-            if value in known:
-                path = self._prefix or "/"
-                response.set_cookie(f"a2c_{name}", value, path=path, seconds=_YEAR, secure=False)
+            if (value := first(form, name)) in known:
+                response.keep_preference(name, value, path=self._prefix or "/")
         return response
 
-    async def _sign_out(self, view: View, form: Mapping[str, list[str]]) -> Response:
+    async def _sign_out(self, view: View, form: Form) -> Response:
         assert view.session
         await self.sessions.sign_out(view.session)
-        response = redirect(view.link("/"))
-        response.set_cookie(self._cookie, "", path=self._prefix or "/", seconds=0, secure=False)
-        return response
+        return leads_to(view.link("/"), secret="")
 
     # Live pages
 
@@ -250,7 +308,13 @@ class ConsoleApp:
         session.on_end.append(over.set)
         self.sessions.stream_began(session)
         kind = [("content-type", "text/event-stream"), ("cache-control", "no-store"), ("x-accel-buffering", "no")]
-        watching = [asyncio.create_task(_gone(receive, over)), asyncio.create_task(_end_with_app(self._ending, over))]
+
+        async def end_with(end: Coroutine[Any, Any, object]) -> None:
+            await end
+            over.set()
+
+        ends = (until_disconnect(receive), self._ending.wait())
+        watching = [asyncio.create_task(end_with(end)) for end in ends]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": encoded([*kind, *SAFETY])})
             async for event in live_events(
@@ -271,33 +335,16 @@ class ConsoleApp:
     def _view(
         self, request: Request, session: ConsoleSession | None, path: str, query: Mapping[str, str] | None = None
     ) -> View:
-        language = chosen_language(request.cookie("a2c_language"), request.header("accept-language"))
-        theme = request.cookie("a2c_theme")
-        shown = {name: value for name, value in (query or request.query).items() if name not in ("again", "link")}
+        language = chosen_language(request.preference("language"), request.header("accept-language"))
+        theme = request.preference("theme")
         return View(
             words_in(language, self._translations),
             language,
             theme if theme in THEMES else "auto",
             self._prefix,
             path,
-            shown,
+            request.query if query is None else query,
             session,
             session.ends if session else 0.0,
             self.sessions.idle,
-            request.is_secure,
         )
-
-
-async def _gone(receive: Receive, over: asyncio.Event) -> None:
-    """Set `over` when the browser has closed the stream."""
-    await until_disconnect(receive)
-    over.set()
-
-
-async def _end_with_app(ending: asyncio.Event, over: asyncio.Event) -> None:
-    await ending.wait()
-    over.set()
-
-
-def _is_by_script(request: Request) -> bool:
-    return request.header("x-a2c-console") == "1"

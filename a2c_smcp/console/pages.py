@@ -1,27 +1,215 @@
-"""What a console is made of: pages with live regions, actions, and the frame that is around every page."""
+"""The parts of a console: pages with live regions, actions, sessions, and the frame around every page."""
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import urlencode
 
-from a2c_smcp.console.html import Child, Html, joined, tag
-from a2c_smcp.console.languages import LANGUAGES, THEMES, Words
-from a2c_smcp.console.sessions import ConsoleSession
-from a2c_smcp.console.web import Response, version_of
+from a2c_smcp.console.html import Child, Html, Response, joined, tag, version_of
 
-__all__ = ["Action", "Form", "Page", "Region", "View", "button_form", "document", "hidden", "menu", "notice_page"]
+# The languages of the pages. English texts are the keys of a table of Chinese ones.
+
+LANGUAGES = {"en": "English", "zh": "中文"}
+THEMES = ("auto", "light", "dark")
+Translations: TypeAlias = Mapping[str, str]
+Words: TypeAlias = Callable[..., str]
+"""A text in the language of the reader: `words("tools: {count}", count=3)`."""
+
+SHARED: Translations = {
+    "Skip to the content": "跳到内容",
+    "Pages": "页面",
+    "Language": "语言",
+    "Appearance": "外观",
+    "auto": "跟随系统",
+    "light": "浅色",
+    "dark": "深色",
+    "Save": "保存",
+    "Settings of this page": "此页面的设置",
+    "Sign out": "退出",
+    "connecting": "正在连接",
+    "live": "实时",
+    "Connection lost. Trying again …": "连接已断开，正在重试……",
+    "This session ends at {time}, or {idle} minutes after its last page is closed.": (
+        "此会话将于 {time} 结束，或在最后一个页面关闭 {idle} 分钟后结束。"
+    ),
+    "This session has ended": "此会话已结束",
+    "Nothing that is shown here is current, and nothing can be answered.": "这里显示的内容不再更新，也无法再作答。",
+    "Sign in": "登录",
+    "This console needs JavaScript.": "此控制台需要 JavaScript。",
+    "The console cannot be reached.": "无法连接控制台。",
+    "Not found": "未找到",
+    "There is no such page here.": "这里没有这样的页面。",
+    "Not allowed": "不允许",
+    "Back": "返回",
+    "Close": "关闭",
+    "That did not work": "操作未成功",
+    "Go on": "继续",
+}
+
+
+def chosen_language(kept: str, accepts: str) -> str:
+    """Return the language that was chosen on the page, else the best known one that the browser asks for."""
+    if kept in LANGUAGES:
+        return kept
+    ranges = [part.split(";") for part in accepts.lower().split(",")]
+    ranked = sorted(ranges, key=lambda part: -_quality(part[1:]))
+    known = (name[0].strip().partition("-")[0] for name in ranked)
+    return next((name for name in known if name in LANGUAGES), "en")
+
+
+def _quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.strip().partition("=")
+        if name == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def words_in(language: str, translations: Translations) -> Words:
+    """Return the function that translates. A text without a translation is English."""
+    table: Translations = {} if language == "en" else {**SHARED, **translations}
+
+    def words(english: str, /, **values: object) -> str:
+        translated = table.get(english, english)
+        return translated.format(**values) if values else translated
+
+    return words
+
+
+# Sessions of browsers: opened by a link that works once, or by a form; ended by time, or by the person.
+#
+# A session ends some time after its last page was closed, and at the latest after `longest`. A page that is open
+# holds a stream, which counts as use: an owner who waits for requests need not touch it. Only digests of secrets and
+# links are kept.
+#
+# The secret of a session is no cookie: cookies know no port, so a browser would send it to every program of this
+# machine that it is led to. The script of our pages keeps it in the storage of their origin, port included, and sends
+# it as a header with each request. So no page of others, and no navigation, acts or reads with it.
+
+SESSION_HEADER = "x-a2c-session"
+
+_LINK_LASTS = 600.0
+_MOST_LINKS, _MOST_SESSIONS = 8, 64
+
+
+@dataclass(eq=False, slots=True)
+class ConsoleSession:
+    """A browser that was let in. `who` is what it was let in as. `ends` is in seconds since the epoch.
+
+    `id` names the session, and opens nothing.
+    """
+
+    ends: float
+    who: str = ""
+    last_used: float = 0.0
+    streams: int = 0
+    on_end: list[Callable[[], None]] = field(default_factory=list)
+    id: str = ""
+
+
+class ConsoleSessions:
+    """`idle` and `longest` are seconds; `clock` gives seconds since the epoch."""
+
+    def __init__(
+        self, *, idle: float = 30 * 60, longest: float = 12 * 3600, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.idle, self.longest = idle, longest
+        self._clock = clock
+        self._sessions: dict[str, ConsoleSession] = {}
+        self._links: dict[str, float] = {}
+
+    def new_link(self) -> str:
+        """Return the secret of a link that opens one session, within ten minutes. Only the newest few can be used."""
+        secret = secrets.token_urlsafe(32)
+        self._links[_digest(secret)] = self._clock() + _LINK_LASTS
+        while len(self._links) > _MOST_LINKS:
+            del self._links[next(iter(self._links))]
+        return secret
+
+    def use_link(self, secret: str) -> str | None:
+        """Return the secret of a new session; `None` if the link is unknown, expired, or was used."""
+        until = self._links.pop(_digest(secret), 0.0)
+        return self.open() if until > self._clock() else None
+
+    def open(self, who: str = "") -> str:
+        """Return the secret of a new session."""
+        secret, now = secrets.token_urlsafe(32), self._clock()
+        self.add(secret, ConsoleSession(now + self.longest, who, now))
+        return secret
+
+    def add(self, secret: str, session: ConsoleSession) -> None:
+        """Begin a session with this secret. The oldest one ends if there are too many."""
+        self._sessions[_digest(secret)] = session
+        while len(self._sessions) > _MOST_SESSIONS:
+            self.end(next(iter(self._sessions.values())))
+
+    def known(self, secret: str) -> ConsoleSession | None:
+        """Return the session with this secret, also one that is over."""
+        return self._sessions.get(_digest(secret)) if secret else None
+
+    async def find(self, secret: str) -> ConsoleSession | None:
+        """Return the session with this secret, and count this as use."""
+        session = self.known(secret)
+        if session is None or self.is_over(session):
+            return None
+        session.last_used = self._clock()
+        return session
+
+    def is_over(self, session: ConsoleSession) -> bool:
+        """End a session whose time is over. True if it has ended."""
+        if self._clock() >= session.ends or self.is_idle(session):
+            self.end(session)
+        return session not in self._sessions.values()
+
+    def is_idle(self, session: ConsoleSession) -> bool:
+        """True if it was not used for too long."""
+        return not session.streams and self._clock() >= session.last_used + self.idle
+
+    def seconds_left(self, session: ConsoleSession) -> float:
+        return max(session.ends - self._clock(), 0.0)
+
+    def stream_began(self, session: ConsoleSession) -> None:
+        session.streams += 1
+
+    def stream_ended(self, session: ConsoleSession) -> None:
+        session.streams -= 1
+        session.last_used = self._clock()
+
+    def end(self, session: ConsoleSession) -> None:
+        """End a session, and its streams."""
+        self._sessions = {key: known for key, known in self._sessions.items() if known is not session}
+        for callback in [*session.on_end]:
+            callback()
+
+    async def sign_out(self, session: ConsoleSession) -> None:
+        """End a session for its person."""
+        self.end(session)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
 
 Form: TypeAlias = Mapping[str, list[str]]
 """The fields of a form that was sent, by name."""
 
 
+def first(form: Form, name: str) -> str:
+    """Return the first value of a field; empty if the form has no such field."""
+    return form.get(name, [""])[0]
+
+
 @dataclass(frozen=True)
 class View:
-    """For whom a page is made: language, appearance, session, and the path and query of the page."""
+    """The reader of a page, and its address: language, appearance, session, path and query."""
 
     words: Words
     language: str
@@ -32,15 +220,14 @@ class View:
     session: ConsoleSession | None = None
     ends: float = 0.0
     idle: float = 0.0
-    is_secure: bool = False
 
     def link(self, path: str, **query: str) -> str:
-        """The address of a page or an action of this console."""
+        """Return the address of a page or an action of this console."""
         return f"{self.prefix}{path}{'?' + urlencode(query) if query else ''}"
 
 
 Region: TypeAlias = Callable[[View], Html | Awaitable[Html]]
-"""Makes a part of a page, which is made again when something has changed."""
+"""Makes a part of a page, again when something has changed."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +236,8 @@ class Page:
 
     `regions` are its parts, in their order, by ids that a document may have. `topics` are what they show. `pause` is
     the least time between two updates, in seconds; with `refresh`, it is made again after so many seconds. `count` is a
-    number beside its title in the menu, such as how many requests wait; it is 0 for none. A page that is not `is_live`
-    is made once, and stays as it is.
+    number beside its title in the menu, such as that of pending requests; 0 is not shown. A page that is not `is_live`
+    is made once, and stays as it is. `named_by` is the field of its address that names what it is about.
     """
 
     path: str
@@ -62,10 +249,11 @@ class Page:
     refresh: float | None = None
     count: Callable[[], int] | None = None
     is_live: bool = True
+    named_by: str = ""
 
 
 Action: TypeAlias = Callable[[View, Form], Awaitable[Response | None]]
-"""What a form does. Without a response the browser goes back to the page of the form. Raises `SMCPError`."""
+"""Does the work of a form. Without a response the browser goes back to its page. Raises `SMCPError`."""
 
 
 def hidden(name: str, value: str) -> Html:
@@ -73,42 +261,45 @@ def hidden(name: str, value: str) -> Html:
 
 
 def button_form(view: View, action: str, *children: Child, is_live: bool = True, **attributes: str) -> Html:
-    """A form that changes something: it carries the token of the session, and the page to go back to.
-
-    `is_live`: it is sent without leaving the page, which shows by itself what has come of it.
-    """
-    token = view.session.token if view.session else ""
-    back = view.link(view.path, **view.query)
-    return tag(
-        "form",
-        hidden("token", token),
-        hidden("back", back),
-        *children,
-        method="post",
-        action=view.link(action),
-        data_live=is_live,
-        **attributes,
-    )
+    """Return a form that changes something. With `is_live`, the page updates itself; otherwise it is loaded again."""
+    return tag("form", *children, method="post", action=view.link(action), data_live=is_live, **attributes)
 
 
 def document(view: View, brand: str, pages: Mapping[str, Page], page: Page, regions: Mapping[str, Html]) -> Html:
-    """A whole page with its menu, its settings and its regions."""
+    """Return a whole page with its menu, its settings and its regions."""
     words = view.words
     body = [tag("div", html, id=name, data_region=True) for name, html in regions.items()]
-    main = tag("main", tag("h1", words(page.title)), *body, id="content", tabindex="-1")
+    name = view.query.get(page.named_by)
+    title = f"{words(page.title)}: {name}" if name else words(page.title)
+    main = tag("main", tag("h1", title), *body, id="content", tabindex="-1")
     parts = [_header(view, brand, pages, page), main, _footer(view)]
-    return _frame(view, words(page.title), brand, parts, is_live=page.is_live)
+    return _frame(view, title, brand, parts, is_live=page.is_live)
 
 
-def notice_page(view: View, brand: str, title: str, *children: Child, goes_to: str = "") -> Html:
-    """A page that says one thing, for those who have no session as well. The browser may go on to another page."""
+def notice_page(view: View, brand: str, title: str, *children: Child) -> Html:
+    """Return a page with a short text."""
     box = tag("main", tag("h1", view.words(title)), *children, id="content", class_="notice")
-    return _frame(
-        view, view.words(title), brand, [tag("header", tag("span", brand, class_="brand")), box], goes_to=goes_to
-    )
+    return _frame(view, view.words(title), brand, [_plain_header(brand), box])
 
 
-def _frame(view: View, title: str, brand: str, body: list[Html], *, is_live: bool = False, goes_to: str = "") -> Html:
+def entrance_page(view: View, brand: str, way_in: Html) -> Html:
+    """Return what every navigation gets: its script replaces it by the page, or shows the way in if it has no session.
+
+    A navigation cannot send the secret of the session.
+    """
+    title = view.words("Sign in")
+    box = tag("main", tag("h1", title), way_in, id="content", class_="notice", hidden=True)
+    needs = tag("noscript", tag("p", view.words("This console needs JavaScript."), class_="note bad"))
+    return _frame(view, title, brand, [_plain_header(brand), needs, box], is_entrance=True)
+
+
+def _plain_header(brand: str) -> Html:
+    return tag("header", tag("span", brand, class_="brand"))
+
+
+def _frame(
+    view: View, title: str, brand: str, body: list[Html], *, is_live: bool = False, is_entrance: bool = False
+) -> Html:
     words = view.words
     live = view.link("/live", page=view.path, **view.query) if is_live else None
     head = tag(
@@ -116,21 +307,25 @@ def _frame(view: View, title: str, brand: str, body: list[Html], *, is_live: boo
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", http_equiv="refresh", content=f"0; url={goes_to}") if goes_to else None,
         tag("title", f"{title} – {brand}"),
         tag("link", rel="stylesheet", href=_asset(view, "console.css")),
         tag("link", rel="icon", href=_asset(view, "icon.svg")),
         tag("script", type="module", src=_asset(view, "console.js")),
     )
     skip = tag("a", words("Skip to the content"), href="#content", class_="skip")
-    said = tag("p", id="announcements", class_="unseen", role="status", aria_live="polite")
+    announcements = tag("p", id="announcements", class_="unseen", role="status", aria_live="polite")
+    close = tag("button", words("Close"), type="button", id="failure-close", class_="quiet")
+    failed = tag("div", tag("p", id="failure-text", role="alert"), close, id="failure", hidden=True)
     content = tag(
         "body",
         skip,
         *body,
-        said,
+        announcements,
+        failed,
+        data_prefix=view.prefix,
         data_live_url=live,
-        data_session_url=view.link("/session"),
+        data_entrance=is_entrance,
+        data_unreachable=words("The console cannot be reached."),
     )
     return tag("html", head, content, lang=view.language, data_theme=view.theme)
 
@@ -150,16 +345,16 @@ def _header(view: View, brand: str, pages: Mapping[str, Page], page: Page) -> Ht
 
 
 def menu(view: View, pages: Mapping[str, Page], page: Page) -> Html:
-    """The pages, with how many things wait on each. It is a region of every page."""
-    items = [_menu_item(view, each, each.path == page.path) for each in pages.values() if each.menu]
+    """Return the menu: the pages, each with its count. It is a region of every page."""
+    items = [_menu_item(view, item, item.path == page.path) for item in pages.values() if item.menu]
     return tag("nav", tag("ul", *items), aria_label=view.words("Pages"))
 
 
 def _menu_item(view: View, page: Page, is_this: bool) -> Html:
     count = page.count() if page.count else 0
     badge = tag("span", count, class_="badge", data_count=count) if count else None
-    link = tag("a", view.words(page.menu), badge, href=view.link(page.path), aria_current="page" if is_this else None)
-    return tag("li", link)
+    current = "page" if is_this else None
+    return tag("li", tag("a", view.words(page.menu), badge, href=view.link(page.path), aria_current=current))
 
 
 def _connection(view: View) -> Html:
@@ -177,9 +372,9 @@ def _connection(view: View) -> Html:
 
 def _settings(view: View) -> Html:
     words = view.words
-    themes = [tag("option", words(each), value=each, selected=each == view.theme) for each in THEMES]
+    themes = [tag("option", words(theme), value=theme, selected=theme == view.theme) for theme in THEMES]
     languages = [
-        tag("option", name, value=each, lang=each, selected=each == view.language) for each, name in LANGUAGES.items()
+        tag("option", name, value=code, lang=code, selected=code == view.language) for code, name in LANGUAGES.items()
     ]
     fields = [
         tag("label", words("Language"), " ", tag("select", *languages, name="language"), class_="field"),
@@ -194,8 +389,11 @@ def _settings(view: View) -> Html:
             tag("span", words("Settings of this page"), class_="unseen"),
             tag("span", "⚙", aria_hidden="true"),
         ),
-        button_form(view, "/preferences", *fields, is_live=False),
-        button_form(view, "/sign-out", leave, is_live=False),
+        tag(
+            "div",
+            button_form(view, "/preferences", *fields, is_live=False),
+            button_form(view, "/sign-out", leave, is_live=False),
+        ),
         class_="settings",
     )
 
@@ -203,7 +401,7 @@ def _settings(view: View) -> Html:
 def _footer(view: View) -> Html:
     words = view.words
     ends = time.strftime("%H:%M %Z", time.localtime(view.ends)).strip()
-    said = words(
+    end = words(
         "This session ends at {time}, or {idle} minutes after its last page is closed.",
         time=ends,
         idle=round(view.idle / 60),
@@ -218,6 +416,4 @@ def _footer(view: View) -> Html:
         aria_label=words("This session has ended"),
         hidden=True,
     )
-    close = tag("button", words("Close"), type="button", id="failure-close", class_="quiet")
-    failed = tag("div", tag("p", id="failure-text", role="alert"), close, id="failure", hidden=True)
-    return joined(tag("footer", tag("p", said)), failed, over)
+    return joined(tag("footer", tag("p", end)), over)

@@ -1,8 +1,8 @@
-"""A webhook that tells a team of requests and questions: signed, retried, and only told.
+"""A webhook that notifies a team of requests and questions: signed, and retried.
 
-Whatever the receiver answers, nothing is approved by it: an answer is given in the console or at the terminal. A
-receiver that is slow or away delays no call. A body is signed with the time at which it is sent, so that a receiver can
-refuse a body that others have made, changed or kept.
+The receiver approves nothing, whatever it answers: answers are given in the console or at the terminal. A receiver that
+is slow or away delays no call. A body is signed with the time at which it is sent, so that a receiver can reject a body
+that others have made, changed or kept.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from typing import Any
 
 import aiohttp
 
-from a2c_smcp.computer.pending import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
-from a2c_smcp.computer.secrets import Mask
+from a2c_smcp.computer.consent.pending import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
+from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.loops import OwnedTasks
-from a2c_smcp.protocol.visible import one_line, shown_caller
-
-__all__ = ["SIGNATURE", "TIMESTAMP", "Webhook", "signature_of"]
+from a2c_smcp.protocol.escaping import one_line, shown_caller
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +31,7 @@ _ATTEMPTS, _FIRST_PAUSE, _LONGEST_PAUSE = 8, 1.0, 60.0
 _TIMEOUT = 10.0
 _AT_ONCE, _MOST_WAITING = 8, 500
 _LARGEST_ARGUMENTS = 16 * 1024
-"""Characters of arguments that are sent; of longer ones only the beginning, and how much is missing."""
+"""Characters of arguments that are sent; longer ones are cut."""
 
 
 def signature_of(secret: bytes, timestamp: str, body: bytes) -> str:
@@ -64,13 +62,13 @@ class Webhook:
         self._waiting = 0
 
     def follow(self, approvals: PendingApprovals, questions: PendingQuestions) -> None:
-        approvals.on_added.append(lambda each: self._tell("approval.requested", each.number, self._approval(each)))
-        approvals.on_removed.append(lambda each: self._tell("approval.ended", each.number, _end(each)))
-        questions.on_added.append(lambda each: self._tell("question.asked", each.number, self._question(each)))
-        questions.on_removed.append(lambda each: self._tell("question.ended", each.number, _end(each)))
+        approvals.on_added.append(lambda new: self._tell("approval.requested", new.number, self._approval(new)))
+        approvals.on_removed.append(lambda old: self._tell("approval.ended", old.number, _end(old)))
+        questions.on_added.append(lambda new: self._tell("question.asked", new.number, self._question(new)))
+        questions.on_removed.append(lambda old: self._tell("question.ended", old.number, _end(old)))
 
     async def close(self) -> None:
-        """Give what is on its way a moment, and end."""
+        """Wait a moment for messages on their way, and end."""
         await self._tasks.finish(1.0)
         await self._tasks.close()
 
@@ -116,7 +114,8 @@ class Webhook:
             "console": self._console(),
             **about,
         }
-        body = _encoded(event)
+        # ASCII: arguments may hold lone surrogates, which UTF-8 cannot hold, and integers of any size.
+        body = json.dumps(event, default=repr, separators=(",", ":")).encode("ascii")
         self._waiting += 1
         self._tasks.spawn(self._deliver(kind, number, body))
 
@@ -136,7 +135,7 @@ class Webhook:
             self._waiting -= 1
 
     async def _attempt(self, body: bytes) -> str:
-        """Send it once. Returns what went wrong; empty if it arrived."""
+        """Send a body once. Returns the problem; empty if it arrived."""
         timestamp = str(int(time.time()))
         headers = {
             "content-type": "application/json",
@@ -154,13 +153,8 @@ class Webhook:
             return type(error).__name__  # its words may hold the URL, which may hold a secret
 
 
-def _encoded(event: dict[str, Any]) -> bytes:
-    """JSON in ASCII: arguments may hold lone surrogates, which UTF-8 cannot hold, and integers of any size."""
-    return json.dumps(event, default=repr, separators=(",", ":")).encode("ascii")
-
-
 def _end(pending: PendingApproval | PendingQuestion) -> dict[str, Any]:
-    """How it ended. What was answered is not told."""
-    if not pending.answer.done() or pending.answer.cancelled() or pending.has_left:
+    """The end of a request, without its answer."""
+    if not pending.answer.done() or pending.answer.cancelled():
         return {"outcome": "withdrawn", "where": ""}
     return {"outcome": "answered", "where": pending.where or "terminal"}

@@ -1,22 +1,29 @@
-"""The identity of a device: an Ed25519 key pair, and the fingerprint that people compare."""
+"""The identity of a device: an Ed25519 key pair, the fingerprint that people compare, and how the key is proved."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import NamedTuple
+from pathlib import Path
+from threading import Thread
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from a2c_smcp.devices.transcript import transcript
-from a2c_smcp.errors import DeviceMismatch
+from a2c_smcp.devices.transcript import decoded, encoded, transcript
+from a2c_smcp.errors import ConfigError, DeviceMismatch, NotPrivate
+from a2c_smcp.files import check_private, default_folder, lock, private_folder, replace_file
 from a2c_smcp.installation import needs_extra
 
 with needs_extra("devices", "The identity of a device"):
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-__all__ = ["Identity", "Voucher", "fingerprint", "verify", "vouched"]
 
 _PEERS = 256  # devices whose keys are kept ready
 
@@ -85,7 +92,7 @@ def fingerprint(public: bytes) -> str:
 
 
 def vouched(known: str, new: bytes, was: Sequence[Voucher]) -> bool:
-    """Whether `was`, newest first, leads from a new identity back to the one with the fingerprint `known`.
+    """True if `was`, newest first, leads from a new identity back to the one with the fingerprint `known`.
 
     A peer that was away during several rotations finds its own key further down.
     """
@@ -97,3 +104,237 @@ def vouched(known: str, new: bytes, was: Sequence[Voucher]) -> bool:
             return True
         current = old
     return False
+
+
+# Where the identity of a role is kept: in the keyring, or in a file that only its owner can read.
+#
+# Each role, computer or agent, has one identity per user of a machine. It is made on first use. Beside it, in the same
+# file or keyring entry, are the signatures by which earlier keys vouch for it. A small file without secrets says where
+# the key is, so that the keyring is asked only where one is kept there.
+
+DeviceRole: TypeAlias = Literal["computer", "agent"]
+ROLES: tuple[DeviceRole, ...] = ("computer", "agent")
+
+_FOLDER = "devices"
+_SERVICE = "a2c-smcp"
+_LONGEST_CHAIN = 16
+_KEYRING_TIMEOUT = 15.0  # it may be asking its owner to unlock it
+_LOCK_LIMIT, _LOCK_PAUSE = 20.0, 0.02
+
+
+class StoredIdentity(NamedTuple):
+    identity: Identity
+    was: tuple[Voucher, ...]
+    """Vouchers of earlier keys for this one, newest first."""
+    kept: Literal["keyring", "file"]
+    place: str
+    """The file, or the entry of the keyring."""
+
+    @property
+    def copying(self) -> str:
+        """A sentence that says if the private key can be copied."""
+        if self.kept == "keyring":
+            return "programs of your account can copy it once the keyring is unlocked"
+        return "all who can read that file, as your account, root or a backup can, can copy it"
+
+
+class IdentityStore:
+    """The identity of one role. `use_keyring=False` keeps new ones in a file."""
+
+    def __init__(self, role: DeviceRole, folder: Path | None = None, *, use_keyring: bool = True) -> None:
+        self._role, self._folder = role, folder or default_folder()
+        self._use_keyring = use_keyring
+        self._entry = f"device {role}"
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / _FOLDER / f"{self._role}.key"
+
+    @property
+    def _marker(self) -> Path:
+        return self._folder / _FOLDER / f"{self._role}.json"
+
+    def load(self) -> StoredIdentity | None:
+        """`None` if none was made yet. Raises `ConfigError` if it cannot be read, `NotPrivate` if others could."""
+        kept = self._kept()
+        if kept is None:
+            return None
+        text = self._from_keyring() if kept == "keyring" else self._from_file()
+        identity, was = _read(text, self._place(kept))
+        return StoredIdentity(identity, was, kept, self._place(kept))
+
+    def load_or_make(self) -> StoredIdentity:
+        """As `load`; makes the identity on first use. Raises `ConfigError` also if it cannot be kept."""
+        if found := self.load():
+            return found
+        with exclusive(self._folder):
+            return self.load() or self._save(Identity.generate(), ())
+
+    def rotate(self) -> StoredIdentity:
+        """Make a new identity that the present one vouches for. The old private key is gone afterwards."""
+        with exclusive(self._folder):
+            old = self.load()
+            if old is None:
+                return self._save(Identity.generate(), ())
+            new = Identity.generate()
+            return self._save(new, (old.identity.vouch_for(new.public), *old.was)[:_LONGEST_CHAIN])
+
+    def _save(self, identity: Identity, was: tuple[Voucher, ...]) -> StoredIdentity:
+        text = json.dumps(
+            {
+                "private": encoded(identity.private),
+                "was": [{"key": encoded(old), "sig": encoded(signature)} for old, signature in was],
+            }
+        )
+        kept: Literal["keyring", "file"] = "keyring" if self._use_keyring and self._to_keyring(text) else "file"
+        try:
+            if kept == "file":
+                replace_file(self._file, text.encode())
+            replace_file(self._marker, json.dumps({"kept": kept, "fingerprint": identity.fingerprint}).encode())
+            if kept == "keyring":
+                self._file.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"the key of this device cannot be kept in {self._file.parent}: {error.strerror}"
+            ) from None
+        return StoredIdentity(identity, was, kept, self._place(kept))
+
+    def _place(self, kept: str) -> str:
+        return f"service {_SERVICE!r}, user {self._entry!r}" if kept == "keyring" else str(self._file)
+
+    def _kept(self) -> Literal["keyring", "file"] | None:
+        check_private(self._folder, self._marker.parent, self._marker)
+        try:
+            marker = json.loads(self._marker.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"{self._marker}: cannot be read: {error.strerror}") from None
+        except (ValueError, RecursionError):
+            marker = None
+        kept = marker.get("kept") if isinstance(marker, dict) else None
+        if kept not in ("keyring", "file"):
+            raise ConfigError(f"{self._marker}: not a record of where a key is kept: correct or delete it")
+        return "keyring" if kept == "keyring" else "file"
+
+    def _from_file(self) -> str:
+        check_private(self._file)
+        try:
+            if os.name == "posix" and self._file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise NotPrivate(
+                    f"{self._file} could be read by others on this machine, and is not used; "
+                    f"run: chmod 600 {self._file} && a2c-smcp device rotate {self._role}"
+                )
+            return self._file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self._file}: cannot be read: {error}") from None
+
+    def _from_keyring(self) -> str:
+        found = _ask_keyring(lambda keyring: keyring.get_password(_SERVICE, self._entry))
+        if not isinstance(found, str):
+            raise ConfigError(
+                f"the key of this device is not in the keyring ({self._place('keyring')}): unlock it, or make another "
+                f"key: delete {self._marker} and pair this device again"
+            )
+        return found
+
+    def _to_keyring(self, text: str) -> bool:
+        """It is read back: a keyring that is switched off takes everything, and keeps nothing."""
+
+        def keep(keyring: Any) -> bool:
+            keyring.set_password(_SERVICE, self._entry, text)
+            return bool(keyring.get_password(_SERVICE, self._entry) == text)
+
+        return _ask_keyring(keep) is True
+
+
+def _read(text: str, place: str) -> tuple[Identity, tuple[Voucher, ...]]:
+    try:
+        kept = json.loads(text)
+        private = decoded(kept["private"], "the key", 32)
+        was = [Voucher(decoded(old["key"], "a key", 32), decoded(old["sig"], "a sig", 64)) for old in kept["was"]]
+        return Identity.from_private(private), tuple(was)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, DeviceMismatch):
+        raise ConfigError(f"{place}: not the key of a device: delete it, and pair this device again") from None
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """One process at a time changes what is known of devices. Raises `ConfigError` if nothing can be kept here."""
+    try:
+        descriptor = os.open(private_folder(folder, _FOLDER) / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigError(f"nothing can be kept in {folder / _FOLDER}: {error.strerror}") from None
+    try:
+        deadline = time.monotonic() + _LOCK_LIMIT
+        while not lock(descriptor):
+            if time.monotonic() > deadline:
+                raise ConfigError(f"another program has held {folder / _FOLDER / 'lock'} for {_LOCK_LIMIT:g} s")
+            time.sleep(_LOCK_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _ask_keyring(question: Callable[[Any], object]) -> object:
+    """`None` if there is no keyring, it fails, or does not answer in time."""
+    answers: list[object] = []
+
+    def ask() -> None:
+        try:
+            import keyring
+
+            answers.append(question(keyring))
+        except Exception:  # backends are plug-ins, and raise anything
+            answers.append(None)
+
+    thread = Thread(target=ask, name="a2c-keyring", daemon=True)
+    thread.start()
+    thread.join(_KEYRING_TIMEOUT)
+    return answers[0] if answers else None
+
+
+# The proof, in a CONNECT, that a client has the private key of the device that its token is bound to (WIRE §10).
+#
+# `auth.device = {key, at, sig}`, sig over T("connect", origin, Engine.IO sid, at, SHA-256(token)). `at` is in whole
+# seconds since 1970, in the transcript as decimal digits. The Server compares with origins from its own configuration:
+# a proof that a client made for another Server is of no use here. The sid was given by this Server, to this session.
+
+CLOCK_TOLERANCE = 600
+"""Seconds by which the clocks of a client and a Server may differ."""
+
+_PROOF_FIELDS = {"key", "at", "sig"}
+_LATEST_PROOF = 2**53
+
+
+class ClockDiffers(DeviceMismatch):
+    """The proof is right, its time is not."""
+
+
+def make_proof(identity: Identity, *, origin: str, sid: str, at: int, token: str) -> dict[str, Any]:
+    digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+    sig = identity.sign(_proof_message(origin, sid, at, digest))
+    return {"key": encoded(identity.public), "at": at, "sig": encoded(sig)}
+
+
+def check_proof(
+    proof: object, *, device: str, origins: Iterable[str], sid: str, now: float, token_digests: Iterable[bytes]
+) -> None:
+    """Raises `DeviceMismatch` unless this device (a fingerprint) made the proof, now, for this session."""
+    if not isinstance(proof, Mapping):
+        raise DeviceMismatch("this key is bound to a device, and the client proved none")
+    at = proof.get("at")
+    if set(proof) != _PROOF_FIELDS or type(at) is not int or not 0 <= at < _LATEST_PROOF:
+        raise DeviceMismatch("auth.device is malformed")
+    key, sig = decoded(proof["key"], "auth.device.key", 32), decoded(proof["sig"], "auth.device.sig", 64)
+    if fingerprint(key) != device:
+        raise DeviceMismatch("this key is bound to another device")
+    digests = list(token_digests)
+    if not any(verify(key, sig, _proof_message(origin, sid, at, token)) for origin in origins for token in digests):
+        raise DeviceMismatch("the proof of this device is for another session, origin or token")
+    if abs(at - now) > CLOCK_TOLERANCE:
+        raise ClockDiffers("the clocks of this device and of the Server differ by more than ten minutes")
+
+
+def _proof_message(origin: str, sid: str, at: int, token_digest: bytes) -> bytes:
+    return transcript("connect", origin, sid, str(at), token_digest)

@@ -13,15 +13,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from a2c_smcp.devices.identity import Voucher, fingerprint, vouched
-from a2c_smcp.devices.storage import DeviceRole, exclusive
+from a2c_smcp.devices.identity import DeviceRole, Voucher, exclusive, fingerprint, vouched
 from a2c_smcp.devices.transcript import is_fingerprint
 from a2c_smcp.errors import ConfigError, DeviceMismatch
-from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
-
-__all__ = ["FIRST_USE", "SIGNED", "TRUSTED", "KnownDevice", "KnownDevices", "KnownPeer"]
+from a2c_smcp.files import PrivateFileUnusable, PrivateJSONFile, default_folder
 
 FIRST_USE, SIGNED, TRUSTED = "first use", "signed", "trusted"
+_MOST_MET = 1000
+"""Peers of one role in one office that are accepted on first use: names cost whoever invents them nothing."""
 
 
 class KnownPeer(NamedTuple):
@@ -37,13 +36,13 @@ class KnownPeer(NamedTuple):
 
     @property
     def options(self) -> str:
-        """How the command line names this peer."""
+        """The options of the command line that name this peer."""
         words = [self.role, self.name, "--office", self.office, "--url", self.origin]
         return shlex.join(words)
 
     @property
     def remedy(self) -> str:
-        """How a sentence on what to run begins: who does not know an agent is a computer, which tells the agent so."""
+        """The beginning of a remedy: a computer does not know an agent, and says so to the agent."""
         return "run on the computer" if self.role == "agent" else "run"
 
 
@@ -95,13 +94,17 @@ class KnownDevices:
         known, found = self._devices.get(peer), fingerprint(public)
         if known and given and known.how != TRUSTED:
             known = None
-        if known is None and not first_use:
+        if known is None and not (first_use and self._has_room(peer)):
             raise _not_known(peer, found)
         if known and known.fingerprint != found and not vouched(known.fingerprint, public, was):
             raise _is_another(known, found)
         device = KnownDevice(peer, found, _how(known, SIGNED if signed else FIRST_USE))
         if device != known:
             self._keep(device, instead_of=known)
+
+    def _has_room(self, peer: KnownPeer) -> bool:
+        met = (known for known in self._devices.values() if known.how != TRUSTED)
+        return sum(each.peer[:3] == peer[:3] for each in met) < _MOST_MET
 
     def trust(self, peer: KnownPeer, fingerprint: str) -> None:
         """From now on this peer is the device with this fingerprint, whatever it was before."""
@@ -112,7 +115,7 @@ class KnownDevices:
             self._save({**self._devices, peer: KnownDevice(peer, fingerprint, TRUSTED)})
 
     def forget(self, peer: KnownPeer) -> bool:
-        """Whether it was known."""
+        """True if it was known."""
         with exclusive(self._folder):
             self._load()
             if peer not in self._devices:
@@ -151,7 +154,8 @@ class KnownDevices:
 
     def _save(self, devices: dict[KnownPeer, KnownDevice]) -> None:
         entries = [
-            {**each.peer._asdict(), "fingerprint": each.fingerprint, "how": each.how} for each in devices.values()
+            {**device.peer._asdict(), "fingerprint": device.fingerprint, "how": device.how}
+            for device in devices.values()
         ]
         try:
             PrivateJSONFile(self._path).save({"devices": entries})

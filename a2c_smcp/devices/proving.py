@@ -17,15 +17,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.errors import ConfigError, NotAuthenticated
-from a2c_smcp.private_files import default_folder
+from a2c_smcp.files import default_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from a2c_smcp.devices.identity import Identity
-    from a2c_smcp.devices.storage import DeviceRole
-
-__all__ = ["Prover"]
+    from a2c_smcp.devices.identity import DeviceRole, Identity
 
 _LATEST = 2**53  # seconds since 1970 in a proof
 
@@ -64,7 +61,7 @@ class Prover:
         if not (self._is_wanted and token):
             return None if auth is None else dict(auth)
         try:
-            from a2c_smcp.devices.proof import make_proof
+            from a2c_smcp.devices.identity import make_proof
         except ModuleNotFoundError as error:
             raise ConfigError(f"this key is bound to a device: {error}") from None
         if self._identity is None:
@@ -73,7 +70,7 @@ class Prover:
         return {**(auth or {}), "device": make_proof(self._identity, origin=origin, sid=sid, at=at, token=token)}
 
     def learns_from(self, refusal: NotAuthenticated) -> bool:
-        """Whether another CONNECT may do better: prove the device, read its key again, or use the Server's clock."""
+        """True if another CONNECT may succeed: with a proof, the key read again, or the Server's clock."""
         now, is_bound = refusal.details.get("now"), refusal.details.get("device") is True
         if self._is_wanted and isinstance(now, int | float) and not isinstance(now, bool) and 0 <= now < _LATEST:
             self._ahead = now - self._clock()
@@ -88,7 +85,7 @@ class Prover:
 
 
 def _stored(role: DeviceRole, folder: Path, note: Path) -> Identity:
-    from a2c_smcp.devices.storage import IdentityStore
+    from a2c_smcp.devices.identity import IdentityStore
 
     found = IdentityStore(role, folder).load_or_make().identity
     with suppress(OSError):

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from a2c_smcp.devices.identity import Identity, Voucher, verify
-from a2c_smcp.devices.sealing import SealingKey, key_id
+from a2c_smcp.devices.signing import SealingKey, key_id
 from a2c_smcp.devices.transcript import decoded, encoded, transcript
 from a2c_smcp.errors import DeviceMismatch
-
-__all__ = ["NONCE_SIZE", "DeviceStatement", "read_statement", "state", "vouchers_from_wire", "vouchers_to_wire"]
 
 NONCE_SIZE = 32
 _MODES = ("off", "prefer", "require")
@@ -54,7 +52,7 @@ def state(
 def read_statement(
     answer: Mapping[str, Any], *, nonce: bytes, office: str, agent: str, computer: str
 ) -> DeviceStatement:
-    """What a computer says of itself. Whether its identity is the known one is for the caller to check.
+    """A computer's statement about itself. The caller has to compare its identity with the known one.
 
     Raises `DeviceMismatch` if it is malformed, or an answer to another question.
     """

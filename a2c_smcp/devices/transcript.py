@@ -1,4 +1,4 @@
-"""What is signed or sealed, as bytes that can be read in one way only (WIRE §10).
+"""The signed or sealed data, as bytes with one reading only (WIRE §10).
 
 `T(label, f…)` is "a2c-smcp/1 " + label and then each field, all as a big-endian u32 length and the bytes. Text is
 UTF-8; keys, nonces and digests are raw bytes. In JSON, raw bytes are base64 with padding.
@@ -15,8 +15,6 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from a2c_smcp.errors import DeviceMismatch
-
-__all__ = ["CallAddress", "call_transcript", "decoded", "encoded", "is_fingerprint", "sha256", "transcript"]
 
 _LENGTH = struct.Struct(">I").pack
 _SHA256 = hashlib.sha256()
@@ -69,7 +67,7 @@ def sha256(raw: bytes) -> bytes:
 
 
 def is_fingerprint(text: object) -> bool:
-    """Whether it has the form of one: 43 characters of base64url."""
+    """True for the form of one: 43 characters of base64url."""
     return isinstance(text, str) and _FINGERPRINT.fullmatch(text) is not None
 
 

@@ -23,8 +23,6 @@ from a2c_smcp.engine.events import Closed, Connected, ConnectRefused, Disconnect
 from a2c_smcp.engine.packets import Json, Outgoing, Packet
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Session, Transport
 
-__all__ = ["ClientSession"]
-
 
 class ClientSession(Session):
     """A session with one server."""
@@ -85,7 +83,7 @@ class ClientSession(Session):
         return opened
 
     def tick(self, now: float) -> Closed | None:
-        """Does what is due. Has to be called when `deadline` has come."""
+        """Do the work that is due. Call it when `deadline` has come."""
         return self._end(Reason.PING_TIMEOUT) if now >= self.deadline else None
 
     def close(self, reason: Reason = Reason.CLIENT) -> Closed:
@@ -123,11 +121,13 @@ class ClientSession(Session):
         self._is_pausing = False
 
 
-def _read_open(said: Any, max_payload: int) -> Opened:
-    sid = said["sid"]
+def _read_open(packet: Any, max_payload: int) -> Opened:
+    sid = packet["sid"]
     if not (isinstance(sid, str) and sid):
         raise ValueError("no session id")
-    interval, timeout = said["pingInterval"] / 1000, said["pingTimeout"] / 1000
+    interval, timeout = packet["pingInterval"] / 1000, packet["pingTimeout"] / 1000
     if not 0 < interval + timeout < inf:
         raise ValueError("no time between pings")
-    return Opened(sid, tuple(map(str, said["upgrades"])), interval, timeout, int(said.get("maxPayload", max_payload)))
+    return Opened(
+        sid, tuple(map(str, packet["upgrades"])), interval, timeout, int(packet.get("maxPayload", max_payload))
+    )

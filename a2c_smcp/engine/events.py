@@ -1,4 +1,4 @@
-"""What can happen to a session: the closed union `Happening`. JSON is not parsed: bytes, or a view of a large frame."""
+"""The events of a session: the closed union `Happening`. JSON is not parsed: bytes, or a view of a large frame."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from a2c_smcp.engine.packets import Json
-
-__all__ = [
-    "Ack", "Closed", "Connect", "ConnectRefused", "Connected", "Disconnected", "Event", "Fault", "Faulty", "Happening",
-    "Message", "Opened", "Reason", "UpgradeFailed", "Upgraded",
-]  # fmt: skip
 
 
 class Event(NamedTuple):

@@ -12,22 +12,15 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Iterable
-from typing import Final, NamedTuple, TypeAlias
-
-__all__ = [
-    "ACK", "BINARY_ACK", "BINARY_EVENT", "CLOSE", "CONNECT", "CONNECT_ERROR", "DISCONNECT", "EVENT", "KINDS", "LARGE",
-    "MESSAGE", "NOOP", "OPEN", "PING", "PONG", "PROBE", "PROBED", "UPGRADE", "Attachment", "Json", "Malformed",
-    "Outgoing", "Packet", "ack_packet", "decode_payload", "encode_payload", "event_packet", "packet_head",
-    "payload_size", "read_packet",
-]  # fmt: skip
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 KINDS = OPEN, CLOSE, PING, PONG, MESSAGE, UPGRADE, NOOP = b"0", b"1", b"2", b"3", b"4", b"5", b"6"
 PROBE, PROBED = b"2probe", b"3probe"
 CONNECT, DISCONNECT, EVENT, ACK, CONNECT_ERROR, BINARY_EVENT, BINARY_ACK = range(7)
 
 LARGE: Final = 64 * 1024
-"""From this size on, in bytes, a body is a view of its packet and not a copy."""
+"""The size in bytes from which on a body is a view of its packet and not a copy."""
 
 Json: TypeAlias = bytes | memoryview
 
@@ -106,7 +99,7 @@ def encode_payload(packets: Iterable[Outgoing]) -> bytes:
 
 
 def payload_size(packet: Outgoing) -> int:
-    """How many bytes a packet takes in a payload, with its separator."""
+    """Return the bytes that a packet takes in a payload, with its separator."""
     return 2 + (len(packet.data) + 2) // 3 * 4 if isinstance(packet, Attachment) else 1 + len(packet)
 
 
@@ -131,3 +124,48 @@ def _decode(packet: bytes) -> Outgoing:
     if packet[:1] not in KINDS:
         raise Malformed("not an Engine.IO packet")
     return packet
+
+
+# Binary parts of JSON values: taken out of them for the wire, and put back.
+#
+# In a packet's JSON the object `{"_placeholder": true, "num": n}` stands for attachment number n. Placeholders and
+# attachments have to match one to one: a hundred placeholders for one large attachment would make a small packet
+# a large one for everybody who writes it out again.
+
+_MARK, _NUMBER = "_placeholder", "num"
+
+
+def detach(value: Any) -> tuple[Any, list[bytes]]:
+    """A copy of a value with placeholders for the bytes in it, and these."""
+    attachments: list[bytes] = []
+    return _detach(value, attachments), attachments
+
+
+def attach(value: Any, attachments: Sequence[bytes]) -> Any:
+    """A copy of a value with these bytes in place of its placeholders. Raises `Malformed` if they do not match."""
+    unused = dict(enumerate(attachments))
+    try:
+        whole = _attach(value, unused)
+    except (KeyError, RecursionError):
+        raise Malformed("the attachments do not match their placeholders") from None
+    if unused:
+        raise Malformed("an attachment has no placeholder")
+    return whole
+
+
+def _detach(value: Any, attachments: list[bytes]) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        attachments.append(bytes(value))
+        return {_MARK: True, _NUMBER: len(attachments) - 1}
+    if isinstance(value, dict):
+        return {key: _detach(item, attachments) for key, item in value.items()}
+    return [_detach(item, attachments) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _attach(value: Any, unused: dict[int, bytes]) -> Any:
+    if isinstance(value, dict):
+        if value.get(_MARK) is True:
+            number = value.get(_NUMBER)
+            return unused.pop(number if type(number) is int else -1)
+        return {key: _attach(item, unused) for key, item in value.items()}
+    return [_attach(item, unused) for item in value] if isinstance(value, list) else value

@@ -39,8 +39,6 @@ from a2c_smcp.engine.events import Closed, Connect, Disconnected, Happening, Rea
 from a2c_smcp.engine.packets import Json, Outgoing, Packet
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Session, Transport
 
-__all__ = ["ServerSession"]
-
 _NONE, _OPEN, _PROBED = range(3)
 _NOT_CONNECT = tuple(b"%d" % kind for kind in range(7) if kind != packets.CONNECT)
 _LONGEST_NAMESPACE = 1024
@@ -71,7 +69,7 @@ class ServerSession(Session):
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether a namespace is connected."""
+        """True if a namespace is connected."""
         return bool(self._namespaces) or self._is_raw
 
     @property
@@ -170,7 +168,7 @@ class ServerSession(Session):
         return None if kind in packets.KINDS else self._end(Reason.PROTOCOL)
 
     def tick(self, now: float) -> Closed | UpgradeFailed | None:
-        """Does what is due. Has to be called when `deadline` has come."""
+        """Do the work that is due. Call it when `deadline` has come."""
         if now < self.deadline:
             return None
         if now >= self._handshake_by:
@@ -216,7 +214,7 @@ class ServerSession(Session):
 
     @property
     def poll_is_due(self) -> bool:
-        """Whether there is an open poll that is to be answered now, with what `take(POLLING)` gives."""
+        """True if there is an open poll to be answered now, with the packets of `take(POLLING)`."""
         is_released = self._candidate == _PROBED or self.transport is WEBSOCKET or self.is_closed
         return self._is_polled and (is_released or bool(self._queue))
 

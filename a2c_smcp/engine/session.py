@@ -1,4 +1,4 @@
-"""What both ends of a session share: packets that come become events, packets to send are queued, the end.
+"""The common part of both ends of a session: events from packets, the queue of packets to send, the end.
 
 A session makes no callbacks and reads no clock; the caller passes the time. Bytes go in by `receive`, `receive_binary`
 and `receive_payload`, and each packet gives at most one event. Packets to send are queued; the shell (the code that
@@ -30,8 +30,6 @@ from functools import lru_cache
 from a2c_smcp.engine import packets
 from a2c_smcp.engine.events import Ack, Closed, Event, Fault, Faulty, Happening, Message, Reason
 from a2c_smcp.engine.packets import LARGE, Attachment, Json, Malformed, Outgoing, Packet
-
-__all__ = ["POLLING", "WEBSOCKET", "EngineLimits", "Session", "Transport"]
 
 _NO_HEAD: tuple[bytes, ...] = ()  # nothing starts with one of these
 _LONGEST_ID = 16  # with the bracket behind it
@@ -155,14 +153,14 @@ class Session:
         if self.is_closed or self.transport is not POLLING:
             raise Malformed("this session is not polling")
         try:
-            found = packets.decode_payload(body, self._limits.max_packets)
+            payload = packets.decode_payload(body, self._limits.max_packets)
         except Malformed:
             self._end(Reason.PROTOCOL)
             raise
-        return self._receive_all(found, now)
+        return self._receive_all(payload, now)
 
-    def _receive_all(self, found: list[Outgoing], now: float) -> Iterator[Happening]:
-        for packet in found:
+    def _receive_all(self, payload: list[Outgoing], now: float) -> Iterator[Happening]:
+        for packet in payload:
             if isinstance(packet, Attachment):
                 happening = self.receive_binary(packet.data, now)
             else:
@@ -334,7 +332,7 @@ def _size(packet: Outgoing) -> int:
 
 
 def _is_array(body: Json) -> bool:
-    """Whether it looks like a JSON array. Its content is read by the code that needs it."""
+    """True if it looks like a JSON array. Its content is read by the code that needs it."""
     first, last = bytes(body[:_MOST_SPACE]).lstrip(), bytes(body[-_MOST_SPACE:]).rstrip()
     return first.startswith(b"[") and last.endswith(b"]")
 

@@ -1,48 +1,43 @@
-"""The ways in which an MCP server can fail, as errors of the protocol. A tool that fails is a result, and not here."""
+"""Failures of an MCP server, as errors of the protocol. The failure of a tool is a result, not one of them."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from a2c_smcp.errors import AnswerTooLarge, BadRequest, SMCPError
-
-__all__ = [
-    "INVALID_PARAMS",
-    "METHOD_NOT_FOUND",
-    "RESOURCE_NOT_FOUND",
-    "AuthRequired",
-    "CommandNotFound",
-    "NotSandboxed",
-    "OversizedAnswer",
-    "RequestRefused",
-    "ServerExists",
-    "ServerFailure",
-    "ServerGone",
-    "ServerNotReady",
-    "SessionLost",
-    "SignInFailed",
-    "StartFailed",
-    "TokenRefused",
-    "in_brief",
-]
 
 METHOD_NOT_FOUND, INVALID_PARAMS = -32601, -32602
 RESOURCE_NOT_FOUND = -32002  # of revisions before 2026-07-28
 """Codes of MCP, in `details["mcp_code"]` of a `RequestRefused`."""
 
 
-def in_brief(text: str, most: int) -> str:
-    """Return the beginning of a text, without half a word at its end: a mask would not recognise half a secret."""
-    if len(text) <= most:
-        return text
-    whole = text[:most].rpartition(" ")[0]
-    return f"{whole} …".lstrip()
+def if_short(text: str, most: int = 4000) -> str:
+    """Return a text that is not masked yet, or its length if it is too long: no mask recognises half a secret."""
+    return text if len(text) <= most else f"[{len(text)} characters, left out]"
+
+
+Fault = Literal["", "start", "gone", "command", "credential", "certificate", "certificate name", "no TLS"]
+"""The kind of a failure, by which an owner gets a remedy; empty if its message says all."""
+
+_TLS_FAULTS: dict[str, Fault] = {
+    "mismatch": "certificate name",
+    "certificate": "certificate",
+    **dict.fromkeys(("SELF_SIGNED_CERT", "ISSUER_CERT", "UNABLE_TO_VERIFY", "CERT_UNTRUSTED"), "certificate"),
+    "ConnectError [SSL": "no TLS",
+}
+"""Parts of the messages of OpenSSL and Node, which come as text, also from the stderr of a server."""
 
 
 class ServerFailure(SMCPError):
     """Any of the failures below."""
 
     title = "MCP server failed"
+
+    @property
+    def fault(self) -> Fault:
+        return next(
+            (fault for words, fault in _TLS_FAULTS.items() if words in self.message), _FAULTS.get(type(self), "")
+        )
 
 
 class ServerExists(BadRequest):
@@ -57,6 +52,12 @@ class CommandNotFound(StartFailed):
     """Starting again would not help."""
 
     title = "Command not found"
+
+
+class CommandUnusable(StartFailed):
+    """Starting again would not help."""
+
+    title = "Command cannot be run"
 
 
 class NotSandboxed(StartFailed):
@@ -76,6 +77,10 @@ class AuthRequired(ServerFailure):
     action: ClassVar[str] = "user_authorization_required"
 
 
+class SignInNeeded(AuthRequired):
+    """Its owner can sign in; the reason says how."""
+
+
 class TokenRefused(AuthRequired):
     """The token lacks a scope, or it has expired and could not be refreshed."""
 
@@ -84,11 +89,29 @@ class TokenRefused(AuthRequired):
     action = "token_refresh_required"
 
 
+SignInCause = Literal[
+    "",
+    "refused",
+    "timeout",
+    "no browser",
+    "given up",
+    "own credential",
+    "port",
+    "private key",
+    "issuer",
+    "registration",
+]
+
+
 class SignInFailed(ServerFailure):
-    """Nobody is signed in to the server. The reason is meant for the owner."""
+    """There is no usable sign-in at the server. The reason is meant for the owner; `cause` decides the remedy."""
 
     code = 401
     title = "Sign-in failed"
+
+    def __init__(self, reason: str = "", *, cause: SignInCause = "", **details: Any) -> None:
+        super().__init__(reason, **details)
+        self.cause = cause
 
 
 class ServerGone(ServerFailure):
@@ -115,3 +138,11 @@ class RequestRefused(ServerFailure):
 
 class OversizedAnswer(AnswerTooLarge, ServerFailure):
     """An answer of the server is over a limit and was not read. The connection goes on."""
+
+
+_FAULTS: dict[type[ServerFailure], Fault] = {
+    StartFailed: "start",
+    CommandNotFound: "command",
+    AuthRequired: "credential",
+    ServerGone: "gone",
+}

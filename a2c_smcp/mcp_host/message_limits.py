@@ -22,25 +22,7 @@ import orjson
 from mcp_types import INTERNAL_ERROR
 
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused
-
-__all__ = [
-    "LARGE",
-    "MAX_BYTES",
-    "MAX_RESULT_VALUES",
-    "MAX_VALUES",
-    "PEEK",
-    "check_result",
-    "cut_listing",
-    "has_too_many_values",
-    "is_within",
-    "over_bytes",
-    "over_values",
-    "refusal",
-    "refusal_of",
-    "refused",
-    "text_in",
-    "too_large",
-]
+from a2c_smcp.protocol.operations import MCP_LISTS
 
 MAX_BYTES = 16 * 1024 * 1024
 """WIRE §6: four times what can be sent on to an agent."""
@@ -58,7 +40,7 @@ PEEK = 1024
 """Bytes that are kept of the beginning and of the end of a message that is too large."""
 
 _SAID = "the server's answer exceeded the {} limit"
-_READ = re.compile(re.escape(_SAID).replace(r"\{\}", r"\d+ (?:byte|value)"))
+_OVER_LIMIT = re.compile(re.escape(_SAID).replace(r"\{\}", r"\d+ (?:byte|value)"))
 _ID = r'"id"\s*:\s*(?P<id>"(?:[^"\\]|\\.){0,128}"|\d{1,18})'
 _AT_BEGINNING = re.compile(rf'\s*{{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?{_ID}\s*,\s*"(?:result|error)"')
 _AT_END = re.compile(rf',\s*{_ID}\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?}}\s*$')
@@ -72,25 +54,22 @@ def over_values(limit: int = MAX_VALUES) -> str:
     return _SAID.format(f"{limit} value")
 
 
-def too_large(said: str) -> OversizedAnswer | None:
-    """Return the failure that one of our own error answers stands for; `None` for any other text."""
-    return OversizedAnswer(found[0]) if (found := _READ.search(said)) else None
-
-
 def refused(code: int, text: str, data: Any = None) -> RequestRefused | OversizedAnswer:
     """Return the failure that an error answer stands for. Large `data` is left out."""
+    if match := _OVER_LIMIT.search(text):  # one of our own error answers
+        return OversizedAnswer(match[0])
     details = {} if data is None or not is_within({"data": data}, MAX_ERROR_DATA) else {"mcp_data": data}
-    return too_large(text) or RequestRefused(text, mcp_code=code, mcp_message=text, **details)
+    return RequestRefused(text, mcp_code=code, mcp_message=text, **details)
 
 
-def refusal(said: str, beginning: str, end: str = "") -> str:
+def refusal(reason: str, beginning: str, end: str = "") -> str:
     """Return the error answer that replaces a message, as JSON; empty if the id of its request is not found."""
-    found = _AT_BEGINNING.match(beginning) or _AT_END.search(end)
-    return refusal_of(json.loads(found["id"]), said) if found else ""
+    match = _AT_BEGINNING.match(beginning) or _AT_END.search(end)
+    return refusal_of(json.loads(match["id"]), reason) if match else ""
 
 
-def refusal_of(request_id: str | int, said: str) -> str:
-    return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": said}})
+def refusal_of(request_id: str | int, reason: str) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": reason}})
 
 
 class _Message(msgspec.Struct):
@@ -106,17 +85,14 @@ def cut_listing(text: str | bytes) -> bytes | None:
     """Return the answer with the first `MAX_ITEMS` of its list; `None` if it has no list that is longer."""
     try:
         message = _message.decode(text)
-        cut = {name: items[:MAX_ITEMS] for name, items in _lists(message.result) if len(items) > MAX_ITEMS}
+        cut = {}
+        for name in ("tools", *(row.mcp_field for row in MCP_LISTS)):
+            if name in message.result and len(items := _items.decode(message.result[name])) > MAX_ITEMS:
+                cut[name] = items[:MAX_ITEMS]
     except (ValueError, RecursionError):
         return None
     answer = {"jsonrpc": "2.0", "id": message.id, "result": message.result | cut}
     return msgspec.json.encode(answer) if cut else None
-
-
-def _lists(result: dict[str, msgspec.Raw]) -> Iterator[tuple[str, list[msgspec.Raw]]]:
-    for name in ("tools", "resources", "resourceTemplates", "prompts"):
-        if name in result:
-            yield name, _items.decode(result[name])
 
 
 def has_too_many_values(text: str) -> bool:
@@ -134,7 +110,7 @@ def _separators(text: str) -> int:
 
 
 def check_result(result: dict[str, Any]) -> None:
-    """Raises `OversizedAnswer` for a result with too many values."""
+    """Raise `OversizedAnswer` for a result with too many values."""
     if is_within(result, MAX_RESULT_VALUES):
         return
     count = 0
@@ -145,7 +121,7 @@ def check_result(result: dict[str, Any]) -> None:
 
 
 def is_within(result: dict[str, Any], most: int) -> bool:
-    """Return whether its JSON has at most so many bytes, and therefore no more values or characters."""
+    """True if its JSON has at most so many bytes, and therefore no more values or characters."""
     try:
         return len(orjson.dumps(result)) <= most
     except TypeError:  # a huge number, a lone surrogate

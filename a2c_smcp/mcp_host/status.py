@@ -7,14 +7,20 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from a2c_smcp.mcp_host.failures import AuthRequired, CommandNotFound, NotSandboxed, ServerFailure, SessionLost
-from a2c_smcp.mcp_host.policy import HostPolicy
-from a2c_smcp.mcp_host.sessions.logs import LogMessage
-from a2c_smcp.mcp_host.sessions.offers import OfferChange
+from a2c_smcp.mcp_host.failures import (
+    AuthRequired,
+    CommandNotFound,
+    CommandUnusable,
+    Fault,
+    NotSandboxed,
+    ServerFailure,
+    SessionLost,
+)
+from a2c_smcp.mcp_host.limits import HostLimits
+from a2c_smcp.mcp_host.sessions.server_info import LogMessage
+from a2c_smcp.mcp_host.sessions.subscriptions import OfferChange
 
-__all__ = ["OnChange", "OnServerEvent", "OnServerLog", "Recovery", "Restarts", "ServerStatus", "State"]
-
-State = Literal["disabled", "starting", "ready", "backoff", "auth_required", "failed", "stopped"]
+State = Literal["disabled", "starting", "ready", "backoff", "auth_required", "failed", "stopped", "asleep"]
 
 
 class OnChange(Protocol):
@@ -39,9 +45,9 @@ class OnServerLog(Protocol):
 class ServerStatus:
     """The state of one MCP server, for people.
 
-    `reason` says why it is in this state; `starts` counts attempts to start it; `revision` is the MCP revision in use;
-    `diagnostics` depends on the transport (pid, exit code, stderr, URL); `warnings` says which tools are left out, and
-    why.
+    `reason` says why it is in this state, `fault` what kind of failure that is; `starts` counts attempts to start it;
+    `revision` is the MCP revision in use; `diagnostics` depends on the transport (pid, exit code, stderr, URL);
+    `warnings` says which tools are left out, and why.
     """
 
     name: str
@@ -53,6 +59,7 @@ class ServerStatus:
     revision: str
     diagnostics: dict[str, object] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    fault: Fault = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +74,14 @@ class Recovery:
 class Restarts:
     """Decides when a failed server is started again: with growing pauses, and after too many failures much later."""
 
-    policy: HostPolicy
+    policy: HostLimits
     times: deque[float] = field(default_factory=deque)
     in_a_row: int = 0
 
     def after(self, failure: ServerFailure, *, ready_for: float, now: float) -> Recovery:
         if isinstance(failure, AuthRequired):
             return Recovery("auth_required", None)
-        if isinstance(failure, CommandNotFound | NotSandboxed):
+        if isinstance(failure, CommandNotFound | CommandUnusable | NotSandboxed):
             return Recovery("failed", self.policy.failed_pause)
         if ready_for >= self.policy.restarts_within:
             self.in_a_row = 0

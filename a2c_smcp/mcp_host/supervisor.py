@@ -1,9 +1,9 @@
 """Keeps one MCP server running: starts it, watches it, starts it again after a failure, stops it while it is idle.
 
-**States** (`State`). `disabled`: the configuration says so. `stopped`: not wanted, or asleep, that is stopped for being
-idle until the next call. `starting`, `ready`: there is a session. `backoff`, `failed`: it is started again after a
-pause. `auth_required`: it is started again only on request, and its tools stay listed. `Restarts` decides which of the
-last three follows a failure.
+**States** (`State`). `disabled`: the configuration says so. `stopped`: not wanted. `asleep`: started by the next use,
+and listed as it was seen last. `starting`, `ready`: there is a session. `backoff`, `failed`: it is started again after
+a pause. `auth_required`: it is started again only on request, and its tools stay listed. `Restarts` decides which of
+the last three follows a failure.
 
 **Owners.** One task per wanted server (`_supervise`) makes one session after the other; it alone starts and stops them.
 `start` and `stop` begin and cancel that task, one at a time (`_changing`). Only `_set_state` changes `state`, which is
@@ -15,10 +15,12 @@ what everything else goes by. Callers wait for `_state_changed`, a new event for
 - A session may be lost at any moment, also before `start` has returned. Its failure is kept in a future (`lost`), and
   the session is used only if that is not set. Events of a session that is not `_session` are ignored.
 - A call may come while an idle server stops. It sets `_wake`, which is cleared only when the next session begins, so
-  no wake-up is lost. A call that has begun counts in `callers.active` before it waits for anything, so a server with
-  calls is never idle. Nor is one with subscriptions, which could not announce changes.
+  no wake-up is lost. A call that has begun counts in `requests.active` before it waits for anything, so a server with
+  calls is never idle. Nor is one with subscriptions, which could not announce changes, or while its lists are kept.
+- Many calls may wake a server: the task starts it once. A call whose start fails gets the reason, and is not kept for
+  the restart; its cancel stops nothing.
 - When a server goes down, its state changes first and its tools vanish second. So a server in the state `ready`
-  without tools offers none.
+  without tools offers none. While it is started again (`backoff`) its tools stay, and a call waits for it for a while.
 """
 
 from __future__ import annotations
@@ -27,31 +29,35 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, get_args
 
-from a2c_smcp.errors import SMCPError
-from a2c_smcp.mcp_host.callers import Callers
+from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
+from a2c_smcp.loops import cancel_and_wait, in_thread
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
-from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, ServerNotReady, SessionLost
-from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.failures import AuthRequired, Fault, ServerFailure, ServerGone, ServerNotReady, SessionLost
+from a2c_smcp.mcp_host.limits import HostLimits
+from a2c_smcp.mcp_host.request_queue import RequestQueue
+from a2c_smcp.mcp_host.seen import Pages, Seen, SeenServers, read_lists
 from a2c_smcp.mcp_host.sessions.listings import uris_of
-from a2c_smcp.mcp_host.sessions.logs import LogLevel
-from a2c_smcp.mcp_host.sessions.offers import OfferChange
-from a2c_smcp.mcp_host.sessions.server_info import AboutServer
-from a2c_smcp.mcp_host.sessions.session import EventKind, MCPSession
+from a2c_smcp.mcp_host.sessions.server_info import AboutServer, LogLevel, is_log_level
+from a2c_smcp.mcp_host.sessions.session import EventKind, MCPSession, require_capability
+from a2c_smcp.mcp_host.sessions.subscriptions import OfferChange
+from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, Restarts, ServerStatus, State
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
-
-__all__ = ["Supervisor"]
+from a2c_smcp.protocol.operations import MCP_LISTS
 
 logger = logging.getLogger(__name__)
+
+_ANNOUNCED: dict[str, OfferChange] = {"resources": "resource_list_changed", "prompts": "prompts_changed"}
+_LIST_CHANGES = frozenset(["tools_changed", "windows_changed", "resource_list_changed", "prompts_changed"])
 
 
 class Supervisor:
     """Supervises one server. `tools` and `windows` are those that can be used now, or after it wakes up.
 
-    `about` is what the server said when it was last started, `subscribed` the URIs that agents have subscribed to.
+    `about` is the server's description of itself at its last start, `subscribed` the URIs that agents follow.
     """
 
     def __init__(
@@ -59,11 +65,12 @@ class Supervisor:
         config: MCPServerConfig,
         open_transport: Callable[[], MCPTransport],
         *,
-        policy: HostPolicy,
+        policy: HostLimits,
         start_slots: asyncio.Semaphore,
         on_change: OnChange,
         on_event: OnServerEvent,
         on_log: OnServerLog,
+        seen: SeenServers,
         account: Account | None = None,
         subscribed: set[str] | None = None,
     ) -> None:
@@ -71,11 +78,14 @@ class Supervisor:
         self.name = config.name
         self.state: State = "disabled" if config.disabled else "stopped"
         self.reason = ""
+        self._fault: Fault = ""
         self.tools: list[dict[str, Any]] = []
         self.windows: list[dict[str, Any]] = []
         self.about = AboutServer()
         self.subscribed = set() if subscribed is None else subscribed
         self._open_transport = open_transport
+        if config.type != "stdio":
+            policy = policy.with_timeout(config.server_parameters.timeout_in_seconds)
         self._policy = policy
         self._start_slots = start_slots
         self._on_change = on_change
@@ -92,12 +102,22 @@ class Supervisor:
         self._state_changed = asyncio.Event()
         self._wake = asyncio.Event()
         self._suspected = asyncio.Event()
-        self.callers = Callers(
-            self.name, policy, self._current_session, self._ready_session, suspect=self._suspected.set
+        self.requests = RequestQueue(
+            self.name,
+            policy,
+            current=lambda: self._session if self.state == "ready" else None,
+            wait=lambda is_call: self._ready_session(is_call=is_call),
+            suspect=self._suspected.set,
+            listed=self._seen_list,
         )
         self._ready_since = 0.0
         self._restarts = Restarts(policy)
-        self._asleep = False
+        self._seen = seen
+        self._pages: Pages = {}
+        self._outdated = asyncio.Event()
+        self._idle_stop = config.idle_stop or policy.idle_stop
+        if config.start == "on_call":
+            self._idle_stop = self._idle_stop or policy.on_call_idle
         self._legacy = config.protocol == "older"
         self._starts = 0
         self._revision = ""
@@ -115,15 +135,12 @@ class Supervisor:
             revision=self._revision,
             diagnostics=self._diagnostics(),
             warnings=tuple(self._session.warnings) if self._session else (),
+            fault=self._fault,
         )
 
     @property
     def is_wanted(self) -> bool:
         return self._supervision is not None
-
-    @property
-    def is_asleep(self) -> bool:
-        return self._asleep
 
     async def start(self) -> State:
         """Start the server, also during a pause, unless it is disabled. Return the state after the attempt."""
@@ -133,6 +150,7 @@ class Supervisor:
             await self._wait_for_end()
             if self._supervision is None or self._supervision.done():
                 self._restarts = Restarts(self._policy)
+                self._wake.clear()
                 self._set_state("starting")
                 self._supervision = self._loop.create_task(self._supervise(), name=f"supervisor:{self.name}")
             elif self.state not in ("starting", "ready"):
@@ -150,17 +168,12 @@ class Supervisor:
                 self._supervision.cancel()
                 self._ending, self._supervision = self._supervision, None
             await self._wait_for_end()
-            if self.state not in ("disabled", "stopped") or self._asleep:
-                self._asleep = False
+            if self.state not in ("disabled", "stopped"):
                 self._set_state("stopped", reason)
             self._set_offers([], [])
 
     def check_soon(self) -> None:
         self._suspected.set()
-
-    def explain(self, reason: str) -> None:
-        if self.state == "auth_required":
-            self._set_state("auth_required", reason)
 
     async def _wait_for_end(self) -> None:
         """Wait until the task that `stop` has cancelled is over."""
@@ -169,50 +182,108 @@ class Supervisor:
             self._ending = None
 
     async def subscribe(self, uri: str, timeout: float) -> None:
-        """Have changes of a resource announced, by this session and the next ones, until `unsubscribe`."""
-        await self.callers.subscribe(uri, timeout)
+        """Have `on_event` called with changes of a resource, until `unsubscribe`.
+
+        It holds also when the server has started again, or has another configuration. Raises as `read` does.
+        """
+        await self.requests.subscribe(uri, timeout)
         self.subscribed.add(uri)
 
     async def unsubscribe(self, uri: str) -> None:
         self.subscribed.discard(uri)
-        self.callers.last_used = self._loop.time()  # it may be idle from now on
+        self.requests.last_used = self._loop.time()  # it may be idle from now on
         if (session := self._session) is not None:
             with suppress(SMCPError):
                 await session.unsubscribe(uri)
 
-    async def set_log_level(self, level: LogLevel | None) -> None:
-        """Set the level for this session and the next ones."""
+    async def request_logs(self, level: str | None) -> None:
+        """Have `on_log` called with messages of this level and above; `None`: with as few as possible.
+
+        It holds for this session and the next ones. Raises `BadRequest` for an unknown level.
+        """
+        if level is not None and not is_log_level(level):
+            raise BadRequest(f"{level!r} is not a log level: {', '.join(get_args(LogLevel))}")
         self._log_level = level
         if (session := self._session) is not None:
             with suppress(SMCPError):  # the next session will ask again
-                await session.set_log_level(level)
+                await session.request_logs(level)
 
-    def _current_session(self) -> MCPSession | None:
-        return self._session if self.state == "ready" else None
-
-    async def _ready_session(self) -> MCPSession:
-        if self._asleep:
-            self._wake.set()
-        while self.state == "starting" or self._asleep:
-            await self._state_changed.wait()
+    async def _ready_session(self, *, is_call: bool) -> MCPSession:
+        await self._until_started(is_call=is_call)
         if self.state == "auth_required" and self.refusal is not None:
             raise type(self.refusal)(f"{self.name!r} ({self.reason})")
         if self._session is None or self.state != "ready":
             raise ServerNotReady(f"{self.name!r} is {self.state}" + (f" ({self.reason})" if self.reason else ""))
         return self._session
 
+    async def _until_started(self, *, is_call: bool) -> None:
+        """Wait for the end of a start. A call of a tool also waits a while for a server that is restarted."""
+        is_patient = is_call and self._restarts.in_a_row > 0
+        try:
+            async with asyncio.timeout(self._policy.restart_wait if is_patient else None):
+                while self.state in ("starting", "asleep") or (is_patient and self.state == "backoff"):
+                    if self.state == "asleep":
+                        self._wake.set()
+                    await self._state_changed.wait()
+        except TimeoutError:
+            why = f" ({self.reason})" if self.reason else ""
+            raise CallTimeout(f"{self.name!r} is restarting{why}: call it again in a moment") from None
+
     async def _supervise(self) -> None:
         try:
+            may_sleep = await self._recall()
             while True:
-                self._set_state("starting")
-                pause = await self._one_session()
+                pause = None if may_sleep else await self._one_session()
+                may_sleep = False
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._wake.wait()
-                self._asleep = False
+                self._set_state("starting")
         except Exception:
             logger.exception("%s: its supervision failed", self.name)
             self._set_state("failed", "internal error")
+
+    async def _recall(self) -> bool:
+        """Offer what a server that starts on call offered last. False if it has to be started: it is new, or in use."""
+        seen = await in_thread(self._seen.load, self.config) if self.config.start == "on_call" else None
+        if seen is None:
+            return False
+        self.about, self._revision, self._pages = seen.about, seen.revision, seen.pages
+        self._set_offers(seen.tools, seen.windows)
+        if self.requests.is_busy or self.subscribed:
+            return False
+        self._sleep()
+        return True
+
+    def _sleep(self) -> None:
+        self._session, self._restarts.in_a_row = None, 0
+        self._set_state("asleep", "starts with the next call")
+
+    def _seen_list(self, request: ReadRequest) -> dict[str, Any] | None:
+        """The page of a list of a server that is asleep. Raises `CapabilityNotSupported` for what it does not offer."""
+        if self.state != "asleep":
+            return None
+        require_capability(self.name, self.about, self._revision, request.method)
+        return self._pages.get(request.method, {}).get(str(request.params.get("cursor", "")))
+
+    async def _remember(self, session: MCPSession) -> None:
+        """Keep what the server lists for the time when it is asleep, now and after each change.
+
+        Lists that are not as they were before it was started are announced.
+        """
+        before: Pages | None = self._pages
+        with suppress(ServerFailure):
+            while True:
+                self._outdated.clear()
+                with self.requests.in_use():
+                    self._pages = await read_lists(session, self._policy)
+                    if before:
+                        self._announce(before)
+                    before = None
+                    if self.config.start == "on_call":
+                        seen = Seen(self.tools, self.windows, self.about, self._revision, self._pages)
+                        await in_thread(self._seen.save, self.config, seen)
+                await self._outdated.wait()
 
     async def _one_session(self) -> float | None:
         """Run one session to its end. Return the seconds until the next one; `None` to wait for `_wake`."""
@@ -233,6 +304,7 @@ class Supervisor:
             subscribed=self.subscribed,
             all_windows=(self.config.desktop or self._policy.desktop) == "any",
             legacy=self._legacy,
+            turns=self.requests.turns,
         )
         self._wake.clear()
         self._diagnostics = lambda: session.diagnostics
@@ -241,10 +313,16 @@ class Supervisor:
                 self._starts += 1
                 await session.start(self._policy.start_limit)
                 if self._log_level is not None:
-                    await session.set_log_level(self._log_level)
-            if not lost.done():
-                self._use(session)
-            return await self._watch(session, lost)
+                    await session.request_logs(self._log_level)
+            if lost.done():
+                return lost.result()
+            self._use(session)
+            remembering = self._loop.create_task(self._remember(session)) if self._idle_stop else None
+            try:
+                return await self._watch(session, lost)
+            finally:
+                if remembering:
+                    await cancel_and_wait(remembering)
         except ServerFailure as failure:
             return self._on_failure(failure)
         finally:
@@ -267,20 +345,22 @@ class Supervisor:
         self._legacy, self._revision, self.about = session.legacy, session.revision, session.about
         self._session = session
         self._ready_since = self._loop.time()
-        self.callers.begin()
+        self.requests.begin(is_modern=session.is_modern)
         self._suspected.clear()
         self._set_offers(session.tools, session.windows)
         self._set_state("ready")
-        self._announce_all()
-
-    def _announce_all(self) -> None:
-        """Nothing is known about changes before this session: lists and subscribed resources count as changed."""
-        if self.about.declares("resources"):
-            self._on_event(self.name, "resource_list_changed", None)
-        if self.about.declares("prompts"):
-            self._on_event(self.name, "prompts_changed", None)
+        if not self._pages:
+            self._announce()
         for uri in list(self.subscribed):
             self._on_event(self.name, "resource_updated", uri)
+
+    def _announce(self, before: Pages | None = None) -> None:
+        """Report lists as changed, unless they are as before: changes before this session may have been missed."""
+        for capability, change in _ANNOUNCED.items():
+            methods = [row.method for row in MCP_LISTS if row.capability == capability]
+            is_same = before and all(each in before and before[each] == self._pages.get(each) for each in methods)
+            if self.about.declares(capability) and not is_same:
+                self._on_event(self.name, change, None)
 
     async def _watch(self, session: MCPSession, lost: asyncio.Future[float | None]) -> float | None:
         """Return when the session is lost, the server does not answer any more, or it is idle."""
@@ -302,11 +382,11 @@ class Supervisor:
                 return None
 
     def _idle_left(self) -> float | None:
-        if self._policy.idle_stop is None:
+        if self._idle_stop is None:
             return None
-        if self.callers.active or self.subscribed:
-            return self._policy.idle_stop
-        return max(0.0, self.callers.last_used + self._policy.idle_stop - self._loop.time())
+        if self.requests.is_busy or self.subscribed:
+            return self._idle_stop
+        return max(0.0, self.requests.last_used + self._idle_stop - self._loop.time())
 
     async def _is_healthy(self, session: MCPSession) -> bool:
         try:
@@ -322,22 +402,21 @@ class Supervisor:
         recovery = self._restarts.after(failure, ready_for=ready_for, now=now)
         self._session = None
         self.refusal = failure if isinstance(failure, AuthRequired) else None
-        self._set_state(recovery.state, failure.message)
+        self._set_state(recovery.state, failure.message, failure.fault)
         if self.refusal:
             self._set_offers(self.tools, [])
-        elif not isinstance(failure, SessionLost):
+        elif recovery.state == "backoff":
+            self._set_offers(self.tools, self.windows if isinstance(failure, SessionLost) else [])
+        else:
             self._set_offers([], [])
         return recovery.pause
-
-    def _sleep(self) -> None:
-        self._session = None
-        self._asleep = True
-        self._set_state("stopped", "idle, starts with the next call")
 
     def _on_session_event(self, session: MCPSession, kind: OfferChange, about: str | None) -> None:
         if session is not self._session:
             return
         self.tools, self.windows = session.tools, session.windows
+        if kind in _LIST_CHANGES:
+            self._outdated.set()
         self._on_event(self.name, kind, about)
 
     def _set_offers(self, tools: list[dict[str, Any]], windows: list[dict[str, Any]]) -> None:
@@ -348,12 +427,10 @@ class Supervisor:
         if uris_of(windows) != before[1]:
             self._on_event(self.name, "windows_changed", None)
 
-    def _set_state(self, state: State, reason: str = "") -> None:
+    def _set_state(self, state: State, reason: str = "", fault: Fault = "") -> None:
         if (state, reason) == (self.state, self.reason):
             return
-        self.state, self.reason = state, reason
-        if self._account is not None:
-            self._account.is_in_use = state == "ready"
+        self.state, self.reason, self._fault = state, reason, fault
         self._state_changed.set()
         self._state_changed = asyncio.Event()
         logger.info("%s: %s%s", self.name, state, f" ({reason})" if reason else "")

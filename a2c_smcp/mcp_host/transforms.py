@@ -21,20 +21,6 @@ from a2c_smcp.installation import install_command
 from a2c_smcp.mcp_host import processes
 from a2c_smcp.mcp_host.processes.worker import Worker, WorkerDied, WorkerTooSlow, worker_command
 
-__all__ = [
-    "FORBIDDEN",
-    "LARGEST_EVENT",
-    "MAPPED",
-    "MAPPING_ERROR",
-    "SCRIPTED",
-    "SCRIPT_ERROR",
-    "Mapper",
-    "Transform",
-    "TransformFailed",
-    "VRLScript",
-    "forbidden_calls",
-]
-
 MAPPED, MAPPING_ERROR = "a2c_ret_object", "a2c_ret_object_error"
 SCRIPTED, SCRIPT_ERROR = "a2c_vrl_transformed", "a2c_vrl_error"
 
@@ -54,7 +40,7 @@ class Transform:
 
     @property
     def is_none(self) -> bool:
-        """Whether there is neither a mapper nor a script."""
+        """True if there is neither a mapper nor a script."""
         return self._mapper is None and self._script is None
 
     async def apply(self, result: dict[str, Any], *, tool_name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,13 +57,12 @@ class Transform:
                 added[SCRIPTED] = await self._script.run(event)
             except TransformFailed as error:
                 added[SCRIPT_ERROR] = str(error)
-        return {**result, "_meta": {**self._without_ours(result), **added}} if added else result
-
-    def _without_ours(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the `_meta` of the result without our own keys: a server must not set them."""
+        if not added:
+            return result
         ours = {*((MAPPED, MAPPING_ERROR) if self._mapper else ()), *((SCRIPTED, SCRIPT_ERROR) if self._script else ())}
         meta = result.get("_meta")
-        return {key: value for key, value in meta.items() if key not in ours} if isinstance(meta, dict) else {}
+        kept = {key: value for key, value in meta.items() if key not in ours} if isinstance(meta, dict) else {}
+        return {**result, "_meta": {**kept, **added}}  # a server must not set our keys
 
 
 class Mapper:
@@ -89,14 +74,14 @@ class Mapper:
 
     def apply(self, result: Mapping[str, Any]) -> str:
         """Return the object as JSON; a field that is not found is null. Raises `TransformFailed`."""
-        found = {}
+        fields = {}
         for name, expression in self._fields.items():
             try:
-                found[name] = expression.search(result)
+                fields[name] = expression.search(result)
             except _RAISED_BY_JMESPATH as error:
                 raise TransformFailed(f"ret_object_mapper.{name}: {error}"[:_LONGEST_FAULT]) from None
         try:
-            return json.dumps(found, ensure_ascii=False, allow_nan=False)
+            return json.dumps(fields, ensure_ascii=False, allow_nan=False)
         except _RAISED_BY_JMESPATH:
             raise TransformFailed("ret_object_mapper: an expression finds something that is not JSON") from None
 
@@ -176,16 +161,23 @@ class VRLScript:
 
     def __init__(self, source: str) -> None:
         """Raises `ConfigError` for a script that calls a forbidden function, or if VRL is not installed."""
-        _check_source(source)
+        if calls := forbidden_calls(source):
+            names = ", ".join(sorted(calls))
+            raise ConfigError(f"vrl: must not call {names}: a script sees the result and nothing else")
+        if find_spec("vrl_python") is None:
+            raise ConfigError(f"vrl: scripts need the extra `vrl`: {install_command('vrl')}")
         self._source = source
         self._worker = Worker(_WORKER)
 
     async def compile(self) -> None:
         """Start the process and compile. Raises `ConfigError` for a script that does not compile."""
         try:
-            _check_compiled(await self._worker.ask(_encode([self._source]), limit=COMPILED_WITHIN))
+            status, outcome = _split(await self._worker.ask(_encode([self._source]), limit=COMPILED_WITHIN))
         except (WorkerDied, WorkerTooSlow) as error:
             raise ConfigError(f"vrl: compiling it {error}") from None
+        if status != "ok":
+            lines = [line for line in outcome.strip().splitlines() if not _HINT.match(line)]
+            raise ConfigError("\n".join(("vrl: does not compile:", *lines)))
 
     async def run(self, event: dict[str, Any]) -> str:
         """Run the script on an event; return the changed event as JSON. Raises `TransformFailed`."""
@@ -211,20 +203,6 @@ def forbidden_calls(source: str) -> set[str]:
     Tokens are read as VRL reads them: a function is a name with `(` or `!` directly after it.
     """
     return {token["name"] for token in _TOKEN.finditer(source) if token["call"] and token["name"] in FORBIDDEN}
-
-
-def _check_source(source: str) -> None:
-    if calls := forbidden_calls(source):
-        raise ConfigError(f"vrl: must not call {', '.join(sorted(calls))}: a script sees the result and nothing else")
-    if find_spec("vrl_python") is None:
-        raise ConfigError(f"vrl: scripts need the extra `vrl`: {install_command('vrl')}")
-
-
-def _check_compiled(answer: bytes) -> None:
-    status, outcome = _split(answer)
-    if status != "ok":
-        lines = [line for line in outcome.strip().splitlines() if not _HINT.match(line)]
-        raise ConfigError("\n".join(("vrl: does not compile:", *lines)))
 
 
 def _split(answer: bytes) -> tuple[str, str]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import marshal
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias, get_args
 
@@ -22,32 +26,17 @@ from a2c_smcp.protocol.names import (
     fault_in,
     fault_in_client,
 )
-
-__all__ = [
-    "MAX_TIMEOUT",
-    "Check",
-    "Written",
-    "checks_beside",
-    "decode",
-    "dumps",
-    "dumps_each",
-    "loads",
-    "loads_exactly",
-    "timeout_of",
-]
+from a2c_smcp.protocol.operations import MCP_OPERATIONS, Rule
 
 MAX_TIMEOUT = 3600
 """The longest `timeout` of a call, in seconds, unless configured otherwise."""
 
 
-Rule: TypeAlias = Callable[[object], str | None]
-"""Takes the value of a field, and returns what is wrong with it."""
-
 Check: TypeAlias = tuple[str, Rule, bool]
 """A field, its rule, and whether it must be there."""
 
 
-class Written(dict[str, Any]):
+class Encoded(dict[str, Any]):
     """An answer with the JSON that it is sent as."""
 
     __slots__ = ("text",)
@@ -68,7 +57,8 @@ def loads(text: str) -> Any:
 def loads_exactly(text: str | bytes | memoryview) -> Any:
     """Reads JSON without loss: integers of any size, any string, no infinity. Raises `BadRequest`."""
     try:
-        return _EXACT.decode(text)
+        with collector_paused(len(text)):
+            return _EXACT.decode(text)
     except (ValueError, RecursionError):
         return _loads(_text(text), parse_float=_finite)  # perhaps a lone surrogate, else it says what is wrong
 
@@ -79,14 +69,36 @@ def dumps(value: Any) -> str:
         written = orjson.dumps(value, option=_PLAIN)
     except TypeError:
         return _dumps(value)  # perhaps a huge number, a lone surrogate or a key that is a number
-    return written.decode() if orjson.loads(written) == value else _dumps(value)  # it writes NaN, UUIDs and enums too
+    return written.decode() if _is_plain(value, written) else _dumps(value)  # it writes NaN, UUIDs and enums too
+
+
+def _is_plain(value: Any, written: bytes) -> bool:
+    """True if a value has JSON's own types only, and finite numbers. To read what was written takes far longer."""
+    try:
+        plain = marshal.dumps(value, 2)  # of no other types; a float is `g` and its eight bytes
+    except ValueError:
+        return bool(orjson.loads(written) == value)  # subclasses, perhaps
+    return b"null" not in written or not _NOT_FINITE.search(plain) or orjson.loads(written) == value
+
+
+@contextmanager
+def collector_paused(size: int) -> Iterator[None]:
+    """Stop the garbage collector while so much JSON is read: it would visit all that is new again and again."""
+    if size <= _LARGE or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def dumps_each(values: list[Any]) -> str:
-    """Writes a JSON array. Values that are `Written` are not written again. Raises `BadRequest`."""
-    if not any(isinstance(value, Written) for value in values):
+    """Writes a JSON array. Values that are `Encoded` are not written again. Raises `BadRequest`."""
+    if not any(isinstance(value, Encoded) for value in values):
         return dumps(values)
-    return f"[{','.join(value.text if isinstance(value, Written) else dumps(value) for value in values)}]"
+    return f"[{','.join(value.text if isinstance(value, Encoded) else dumps(value) for value in values)}]"
 
 
 def decode(event: EventSpec, data: object, known: frozenset[str] | None = None) -> dict[str, Any]:
@@ -117,7 +129,7 @@ def checks_beside(checked: frozenset[str], event: EventSpec, known: frozenset[st
 
 
 def timeout_of(event: EventSpec, data: Mapping[str, object], longest: int = MAX_TIMEOUT) -> int | None:
-    """How many whole seconds a call may take; `None` if the request does not say (WIRE §5). Raises `BadRequest`."""
+    """Whole seconds that a call may take; `None` if the request does not say (WIRE §5). Raises `BadRequest`."""
     timeout = data.get("timeout")
     if type(timeout) is int and 1 <= timeout <= longest:
         return timeout
@@ -127,6 +139,8 @@ def timeout_of(event: EventSpec, data: Mapping[str, object], longest: int = MAX_
 
 
 _EXACT: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_NOT_FINITE = re.compile(rb"g.{6}[\xf0-\xff][\x7f\xff]", re.DOTALL)
+_LARGE = 64 * 1024
 _PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _UNICODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 _ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
@@ -174,20 +188,8 @@ def _refuse_constant(name: str) -> None:
     raise BadRequest(f"not JSON, {name} is not a number")
 
 
-def _instance_fault(value: object) -> str | None:
-    return fault_in(value, MAX_INSTANCE, MIN_INSTANCE)
-
-
-def _tool_fault(value: object) -> str | None:
-    return fault_in(value, MAX_TOOL_NAME)
-
-
 def _uri_fault(value: object) -> str | None:
     return fault_in(value, MAX_WINDOW_URI)
-
-
-def _role_fault(value: object) -> str | None:
-    return None if value in ("agent", "computer") else 'must be "agent" or "computer"'
 
 
 def _object_fault(value: object) -> str | None:
@@ -210,36 +212,37 @@ def _text_fault(value: object) -> str | None:
     return None if isinstance(value, str) else "must be a string"
 
 
-def _questions_fault(value: object) -> str | None:
-    return None if isinstance(value, bool) or value == "result" else 'must be true, false or "result"'
-
-
 def _one_of(*words: str) -> Rule:
     fault = f"must be one of {', '.join(words)}"
     return lambda value: None if isinstance(value, str) and value in words else fault
 
 
 _RULES: dict[str, Rule] = {
-    "role": _role_fault,
+    "role": lambda value: None if value in ("agent", "computer") else 'must be "agent" or "computer"',
     "name": fault_in,
     "office_id": fault_in,
-    "instance": _instance_fault,
+    "instance": lambda value: fault_in(value, MAX_INSTANCE, MIN_INSTANCE),
+    "seats": _boolean_fault,
+    "seat": fault_in,
     "agent": fault_in,
     "req_id": fault_in,
     "computer": fault_in,
-    "tool_name": _tool_fault,
+    "tool_name": lambda value: fault_in(value, MAX_TOOL_NAME),
     "params": _object_fault,
     "timeout": _integer_fault,
     "desktop_size": _integer_fault,
     "window": _uri_fault,
     "progress": _boolean_fault,
-    "questions": _questions_fault,
+    "questions": lambda value: (
+        None if isinstance(value, bool) or value == "result" else 'must be true, false or "result"'
+    ),
     "extend": _boolean_fault,
     "input_responses": _object_fault,
     "request_state": _text_fault,
     "client_capabilities": _object_fault,
     "client": fault_in_client,
     "_meta": _object_fault,
+    "call": fault_in,
     "question_id": fault_in,
     "action": _one_of(*get_args(AnswerAction)),
     "content": _object_fault,
@@ -251,9 +254,6 @@ _RULES: dict[str, Rule] = {
     "total": _number_fault,
     "uri": _uri_fault,
     "cursor": _text_fault,
-    "arguments": _object_fault,
-    "ref": _object_fault,
-    "argument": _object_fault,
     "context": _object_fault,
     "blobs": _boolean_fault,
     "binary": _boolean_fault,
@@ -263,8 +263,13 @@ _RULES: dict[str, Rule] = {
     "nonce": fault_in,
     "sealed": _text_fault,
 }
-_RULES_OF_REQUESTS = _RULES | {"name": _text_fault, "rel_path": _text_fault}
-"""What a computer is asked for by name, a skill or a prompt, has rules of its own."""
+_RULES_OF_REQUESTS = {
+    **_RULES,
+    "name": _text_fault,
+    "rel_path": _text_fault,
+    **{name: rule for operation in MCP_OPERATIONS for name, rule in operation.rules.items()},
+}
+"""Names of skills and prompts have rules of their own."""
 _RULES_OF_TELLS = _RULES | {"progress": _number_fault}
 """A call asks for progress with `true`; what is told is a number."""
 

@@ -7,21 +7,20 @@ ARCHITECTURE.md lists what else a new event needs. The older names of events and
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cached_property
 from typing import Any
 
-from a2c_smcp import device_events, mcp_events, published_events, smcp
-from a2c_smcp.errors import UnsupportedEvent
+from a2c_smcp import mcp_events, smcp, v04_events
+from a2c_smcp.errors import SMCPError, UnsupportedEvent
 from a2c_smcp.protocol.names import MAX_NAME, fault_in
+from a2c_smcp.protocol.operations import OPERATIONS, Operation
 from a2c_smcp.types import Role
-
-__all__ = ["EVENTS", "OLDER_FIELDS", "OLDER_NOTICES", "Action", "EventSpec", "lookup"]
 
 
 class Action(Enum):
-    """What the Server does with an event."""
+    """The Server's action on an event."""
 
     JOIN = auto()
     LEAVE = auto()
@@ -36,9 +35,7 @@ class Action(Enum):
 class EventSpec:
     """One row. `request` is None for events that this version does not know: only what the Server needs is checked.
 
-    `options` has further fields that a request may have, beside those of 000. `is_call`: it may run a tool, so it is
-    never run twice, can be cancelled, and its errors say whether it has run (WIRE §5). `is_sealed`: only the computer
-    can read it.
+    `options` and the fields behind it are those of an `Operation`.
     """
 
     name: str
@@ -51,6 +48,7 @@ class EventSpec:
     options: type[Any] | None = None
     is_call: bool = False
     is_sealed: bool = False
+    fallback: type[SMCPError] | None = None
 
     @cached_property
     def json_name(self) -> bytes:
@@ -77,16 +75,41 @@ _REQUIRED_FIELDS = {
     Action.TELL: frozenset({"agent"}),
 }
 
-# Not in 000: `instance` resumes a seat, `office_id` picks one of an agent's offices (WIRE §4).
+# Not in 000: `instance` resumes a seat, with `seats` a computer is told which agent it finds, `office_id` picks one of
+# an agent's offices, `seat` means one agent, or one computer, and not the next one of its name (WIRE §4).
 _EXTRA_FIELDS = {
-    Action.JOIN: frozenset({"instance"}),
-    Action.FORWARD: frozenset({"agent", "office_id"}),
-    Action.TELL: frozenset({"computer", "req_id"}),
+    Action.JOIN: frozenset({"instance", "seats"}),
+    Action.FORWARD: frozenset({"agent", "office_id", "seat"}),
+    Action.TELL: frozenset({"computer", "req_id", "seat"}),
 }
 
 _EITHER: tuple[Role, ...] = ("agent", "computer")
 _AGENT: tuple[Role, ...] = ("agent",)
 _COMPUTER: tuple[Role, ...] = ("computer",)
+
+
+def _update(name: str, request: type[Any], older: str | None = None) -> EventSpec:
+    row = EventSpec(f"server:update_{name}", Action.BROADCAST, _COMPUTER, request, f"notify:update_{name}")
+    return replace(row, older=f"server:{older}", older_notice=f"notify:{older}") if older else row
+
+
+def _tell(name: str, request: type[Any]) -> EventSpec:
+    return EventSpec(f"server:tell_{name}", Action.TELL, _COMPUTER, request, f"notify:tell_{name}")
+
+
+def _forward(row: Operation) -> EventSpec:
+    return EventSpec(
+        row.event,
+        Action.FORWARD,
+        _AGENT,
+        row.request,
+        older=row.older,
+        options=row.options,
+        is_call=row.is_call,
+        is_sealed=row.is_sealed,
+        fallback=row.fallback,
+    )
+
 
 EVENTS = (
     EventSpec(smcp.JOIN_OFFICE_EVENT, Action.JOIN, _EITHER, smcp.EnterOfficeReq, smcp.ENTER_OFFICE_NOTIFICATION),
@@ -95,126 +118,18 @@ EVENTS = (
     EventSpec(
         smcp.CANCEL_TOOL_CALL_EVENT, Action.CANCEL, _AGENT, smcp.AgentCallData, smcp.CANCEL_TOOL_CALL_NOTIFICATION
     ),
-    EventSpec(
-        smcp.UPDATE_CONFIG_EVENT,
-        Action.BROADCAST,
-        _COMPUTER,
-        smcp.UpdateComputerConfigReq,
-        smcp.UPDATE_CONFIG_NOTIFICATION,
-        older="server:update_mcp_config",
-        older_notice="notify:update_mcp_config",
-    ),
-    EventSpec(
-        smcp.UPDATE_TOOL_LIST_EVENT,
-        Action.BROADCAST,
-        _COMPUTER,
-        smcp.UpdateToolListNotification,
-        smcp.UPDATE_TOOL_LIST_NOTIFICATION,
-    ),
-    EventSpec(
-        smcp.UPDATE_DESKTOP_EVENT,
-        Action.BROADCAST,
-        _COMPUTER,
-        smcp.UpdateComputerConfigReq,
-        smcp.UPDATE_DESKTOP_NOTIFICATION,
-        older="server:desktop_refresh",
-        older_notice="notify:desktop_refresh",
-    ),
-    EventSpec(
-        published_events.UPDATE_SKILLS_EVENT,
-        Action.BROADCAST,
-        _COMPUTER,
-        published_events.UpdateSkillsNotification,
-        published_events.UPDATE_SKILLS_NOTIFICATION,
-    ),
-    EventSpec(
-        mcp_events.UPDATE_RESOURCE_LIST_EVENT,
-        Action.BROADCAST,
-        _COMPUTER,
-        mcp_events.UpdateServerListNotification,
-        mcp_events.UPDATE_RESOURCE_LIST_NOTIFICATION,
-    ),
-    EventSpec(
-        mcp_events.UPDATE_PROMPTS_EVENT,
-        Action.BROADCAST,
-        _COMPUTER,
-        mcp_events.UpdateServerListNotification,
-        mcp_events.UPDATE_PROMPTS_NOTIFICATION,
-    ),
-    EventSpec(
-        mcp_events.TELL_PROGRESS_EVENT,
-        Action.TELL,
-        _COMPUTER,
-        mcp_events.TellProgressNotification,
-        mcp_events.TELL_PROGRESS_NOTIFICATION,
-    ),
-    EventSpec(
-        mcp_events.TELL_QUESTION_EVENT,
-        Action.TELL,
-        _COMPUTER,
-        mcp_events.TellQuestionNotification,
-        mcp_events.TELL_QUESTION_NOTIFICATION,
-    ),
-    EventSpec(
-        mcp_events.TELL_QUESTION_ENDED_EVENT,
-        Action.TELL,
-        _COMPUTER,
-        mcp_events.TellQuestionEndedNotification,
-        mcp_events.TELL_QUESTION_ENDED_NOTIFICATION,
-    ),
-    EventSpec(
-        mcp_events.TELL_LOG_EVENT,
-        Action.TELL,
-        _COMPUTER,
-        mcp_events.TellLogNotification,
-        mcp_events.TELL_LOG_NOTIFICATION,
-    ),
-    EventSpec(
-        mcp_events.TELL_RESOURCE_EVENT,
-        Action.TELL,
-        _COMPUTER,
-        mcp_events.TellResourceNotification,
-        mcp_events.TELL_RESOURCE_NOTIFICATION,
-    ),
-    EventSpec(
-        smcp.TOOL_CALL_EVENT,
-        Action.FORWARD,
-        _AGENT,
-        smcp.ToolCallReq,
-        options=mcp_events.ToolCallOptions,
-        is_call=True,
-    ),
-    EventSpec(
-        device_events.SEALED_EVENT, Action.FORWARD, _AGENT, device_events.SealedReq, is_call=True, is_sealed=True
-    ),
-    EventSpec(device_events.GET_DEVICE_EVENT, Action.FORWARD, _AGENT, device_events.GetDeviceReq),
-    EventSpec(smcp.GET_TOOLS_EVENT, Action.FORWARD, _AGENT, smcp.GetToolsReq),
-    EventSpec(smcp.GET_CONFIG_EVENT, Action.FORWARD, _AGENT, smcp.GetComputerConfigReq, older="client:get_mcp_config"),
-    EventSpec(smcp.GET_DESKTOP_EVENT, Action.FORWARD, _AGENT, smcp.GetDeskTopReq),
-    EventSpec(mcp_events.ANSWER_QUESTION_EVENT, Action.FORWARD, _AGENT, mcp_events.AnswerQuestionReq),
-    EventSpec(mcp_events.GET_QUESTIONS_EVENT, Action.FORWARD, _AGENT, mcp_events.GetQuestionsReq),
-    EventSpec(mcp_events.SET_LOG_LEVEL_EVENT, Action.FORWARD, _AGENT, mcp_events.SetLogLevelReq),
-    EventSpec(mcp_events.GET_SERVERS_EVENT, Action.FORWARD, _AGENT, mcp_events.GetServersReq),
-    EventSpec(published_events.GET_RESOURCES_EVENT, Action.FORWARD, _AGENT, published_events.GetResourcesReq),
-    EventSpec(mcp_events.GET_RESOURCE_TEMPLATES_EVENT, Action.FORWARD, _AGENT, mcp_events.GetResourceTemplatesReq),
-    EventSpec(
-        mcp_events.READ_RESOURCE_EVENT,
-        Action.FORWARD,
-        _AGENT,
-        mcp_events.ReadResourceReq,
-        options=mcp_events.InputOptions,
-    ),
-    EventSpec(mcp_events.SUBSCRIBE_RESOURCE_EVENT, Action.FORWARD, _AGENT, mcp_events.SubscribeResourceReq),
-    EventSpec(mcp_events.UNSUBSCRIBE_RESOURCE_EVENT, Action.FORWARD, _AGENT, mcp_events.SubscribeResourceReq),
-    EventSpec(mcp_events.GET_PROMPTS_EVENT, Action.FORWARD, _AGENT, mcp_events.GetPromptsReq),
-    EventSpec(
-        mcp_events.GET_PROMPT_EVENT, Action.FORWARD, _AGENT, mcp_events.GetPromptReq, options=mcp_events.InputOptions
-    ),
-    EventSpec(mcp_events.COMPLETE_EVENT, Action.FORWARD, _AGENT, mcp_events.CompleteReq),
-    EventSpec(published_events.GET_SKILLS_EVENT, Action.FORWARD, _AGENT, published_events.GetSkillsReq),
-    EventSpec(published_events.GET_SKILL_EVENT, Action.FORWARD, _AGENT, published_events.GetSkillReq),
-    EventSpec(published_events.GET_BLOB_EVENT, Action.FORWARD, _AGENT, published_events.GetBlobReq),
-    EventSpec(published_events.PUT_BLOB_EVENT, Action.FORWARD, _AGENT, published_events.PutBlobReq),
+    _update("config", smcp.UpdateComputerConfigReq, older="update_mcp_config"),
+    _update("tool_list", smcp.UpdateToolListNotification),
+    _update("desktop", smcp.UpdateComputerConfigReq, older="desktop_refresh"),
+    _update("skills", v04_events.UpdateSkillsNotification),
+    _update("resource_list", mcp_events.UpdateServerListNotification),
+    _update("prompts", mcp_events.UpdateServerListNotification),
+    _tell("progress", mcp_events.TellProgressNotification),
+    _tell("question", mcp_events.TellQuestionNotification),
+    _tell("question_ended", mcp_events.TellQuestionEndedNotification),
+    _tell("log", mcp_events.TellLogNotification),
+    _tell("resource", mcp_events.TellResourceNotification),
+    *map(_forward, OPERATIONS),
 )
 
 OLDER_FIELDS = {"agent": "robot_id"}

@@ -1,30 +1,28 @@
-"""Who sits where: `join`, `leave` and `vacate` take snapshots and return the change to commit. They change nothing."""
+"""Seats in offices: `join`, `leave` and `vacate` take snapshots, and return the change to commit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import NamedTuple
 
-from a2c_smcp.errors import Forbidden, NameTaken, NotInOffice, OfficeHasAgent, RateLimited, WrongRole
-from a2c_smcp.smcp import ENTER_OFFICE_NOTIFICATION, LEAVE_OFFICE_NOTIFICATION
+from typing_extensions import TypedDict
+
+from a2c_smcp.errors import (
+    AgentNotFound,
+    AmbiguousComputer,
+    ComputerNotFound,
+    NameMismatch,
+    NameTaken,
+    NotInOffice,
+    OfficeHasAgent,
+    RateLimited,
+    WrongRole,
+)
+from a2c_smcp.protocol.events import OLDER_FIELDS, EventSpec
+from a2c_smcp.smcp import ENTER_OFFICE_NOTIFICATION, LEAVE_OFFICE_NOTIFICATION, ListRoomRet, SessionInfo
 from a2c_smcp.types import Role
-
-__all__ = [
-    "MAX_SEATS",
-    "Change",
-    "Member",
-    "Notice",
-    "Office",
-    "entered",
-    "instance_digest",
-    "join",
-    "leave",
-    "left",
-    "part_of",
-    "seats_of",
-    "vacate",
-]
 
 MAX_SEATS = 64
 """Of one connection, unless configured otherwise (WIRE §6)."""
@@ -45,6 +43,16 @@ class Member:
     instance: str | None = field(default=None, repr=False)
     owner: str = ""
     version: str = "0.1"
+
+    @property
+    def seat(self) -> str:
+        """The identity of the seat, for others: the same for a client that is back, another for any other client.
+
+        A client is recognised by its instance. One without an instance cannot come back: its seat ends with its
+        connection. The text is a digest of what only this Server knows, and it opens nothing (WIRE §4).
+        """
+        client = self.instance or self.sid
+        return sha256("\0".join(("seat", self.office_id, self.role, self.name, client)).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,7 @@ class Office:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What the other members of an office are told."""
+    """A notice to the other members of an office."""
 
     event: str
     office_id: str
@@ -83,7 +91,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """It is committed as a whole, and only while every office in `expects` still has the version given there.
+    """A change, committed as a whole and only while every office in `expects` still has the version given there.
 
     `replaces` is the older connection whose seats the newcomer has taken over. With `is_lost` the connection of the
     members that leave was lost: they may come back.
@@ -98,7 +106,7 @@ class Change:
 
 
 def instance_digest(owner: str, role: Role, name: str, instance: str) -> str:
-    """What a seat keeps of a client's secret. It is equal only for the same principal, role, name and instance."""
+    """The hash of a client's secret that a seat keeps: equal only for the same principal, role, name and instance."""
     return sha256("\0".join((owner, role, name, instance)).encode()).hexdigest()
 
 
@@ -141,7 +149,9 @@ def _check_seat(newcomer: Member, mine: list[Member], before: list[Member], offi
         raise WrongRole(f"this connection is already {mine[0].role} {mine[0].name!r}")
     holder = office.holder(newcomer.role, newcomer.name)
     if holder and holder not in before:
-        raise _taken(newcomer, holder)
+        if newcomer.role == "agent":
+            raise OfficeHasAgent(f"office {newcomer.office_id!r} has an agent already, {holder.name!r}")
+        raise NameTaken(f"another computer is called {newcomer.name!r}")
 
 
 def _kept(newcomer: Member, before: list[Member], may_keep: Callable[[Member], bool]) -> list[Member]:
@@ -193,6 +203,13 @@ def entered(member: Member) -> Notice:
     return Notice(ENTER_OFFICE_NOTIFICATION, member.office_id, _who(member), skip_sid=member.sid)
 
 
+def present(office: Office) -> Notice:
+    """For a computer that has joined: the agent that it finds, or that there is none."""
+    if office.agent:
+        return entered(office.agent)
+    return Notice(LEAVE_OFFICE_NOTIFICATION, office.office_id, {"office_id": office.office_id, "lost": True})
+
+
 def left(member: Member, skip_sid: str, *, is_lost: bool = False) -> Notice:
     """Says `lost` if the connection was lost and its client has an instance: only such a client can come back."""
     lost = {"lost": True} if is_lost and member.instance else {}
@@ -200,15 +217,152 @@ def left(member: Member, skip_sid: str, *, is_lost: bool = False) -> Notice:
 
 
 def _who(member: Member) -> dict[str, object]:
-    return {"office_id": member.office_id, member.role: member.name}
+    return {"office_id": member.office_id, member.role: member.name, "seat": member.seat}
 
 
 def _known(seat: Member, among: list[Member]) -> bool:
-    """Whether the other members already know this seat: they see its name, not its connection."""
-    return any((other.office_id, other.name) == (seat.office_id, seat.name) for other in among)
+    """True if the other members already know this seat: they see its name and its client, not its connection."""
+    who = seat.office_id, seat.name, seat.instance
+    return any((other.office_id, other.name, other.instance) == who for other in among)
 
 
-def _taken(newcomer: Member, holder: Member) -> Forbidden:
-    if newcomer.role == "agent":
-        return OfficeHasAgent(f"office {newcomer.office_id!r} has an agent already, {holder.name!r}")
-    return NameTaken(f"another computer is called {newcomer.name!r}")
+# Which events go where. A target is only ever looked up inside the sender's own offices.
+
+_SPELLINGS = {role: (role, OLDER_FIELDS.get(role, role)) for role in ("agent", "computer")}
+
+
+SENT_BEFORE = "sent_before"
+"""A field of ours in `client:tool_call`: the agent has sent this `req_id` before, and has no answer.
+
+A Server that does not know the call either passes it on only to a computer that deduplicates: the tool may have run.
+With `seat`, that of the computer that it was first sent to, it goes to no other computer that has its name by now.
+"""
+
+
+class RoutingFields(TypedDict, total=False):
+    """The fields of a payload that decisions depend on, after `codec.decode` has checked them."""
+
+    role: Role
+    name: str
+    office_id: str
+    instance: str
+    seats: bool
+    agent: str
+    robot_id: str
+    req_id: str
+    computer: str
+    tool_name: str
+    timeout: int
+    sent_before: object
+    extend: bool
+    kid: str
+    seat: str
+
+
+class Forward(NamedTuple):
+    """Where a request goes: from an agent to a computer of the same office."""
+
+    caller: Member
+    target: Member
+
+
+class Tell(NamedTuple):
+    """A notice for one agent only; for nobody if it is meant for a seat that this agent does not have."""
+
+    notice: Notice
+    agent: Member | None
+
+
+def seated(event: EventSpec, seats: Sequence[Member], data: RoutingFields) -> list[Member]:
+    """The seats of a connection that may send this event: of the right role, and with the name that it claims."""
+    if not seats:
+        raise NotInOffice("join an office first")
+    if seats[0].role not in event.senders:
+        raise WrongRole(f"{event.name} is not for a {seats[0].role}")
+    speaker = seats[0].role
+    claims = [claim for spelling in _SPELLINGS[speaker] if (claim := data.get(spelling)) is not None]
+    speaking = [seat for seat in seats if claims.count(seat.name) == len(claims)]
+    if not speaking:
+        names = {seat.name for seat in seats}
+        stranger = next((claim for claim in claims if claim not in names), claims[0])
+        raise NameMismatch(f"this connection is not {speaker} {stranger!r}")
+    return speaking
+
+
+def forward(event: EventSpec, seats: Sequence[Member], offices: Iterable[Office], data: RoutingFields) -> Forward:
+    """Where an agent's request goes. A computer of another office is not found, like one that does not exist."""
+    wanted, name = data.get("office_id"), data["computer"]
+    callers = seated(event, seats, data)
+    if wanted is not None:
+        callers = [seat for seat in callers if seat.office_id == wanted]
+        if not callers:
+            raise NotInOffice(repr(wanted))
+    seat_in = {caller.office_id: caller for caller in callers}
+    found = [
+        Forward(seat_in[office.office_id], target)
+        for office in offices
+        if office.office_id in seat_in and (target := _meant(office, data))
+    ]
+    if not found:
+        raise ComputerNotFound(repr(name), computer=name)
+    if len(found) > 1:
+        raise AmbiguousComputer(repr(name), offices=sorted(each.target.office_id for each in found))
+    return found[0]
+
+
+def _meant(office: Office, data: RoutingFields) -> Member | None:
+    """The computer that a request names. With another `seat` than its own it is refused, later if it may have run."""
+    target = office.computers.get(data["computer"])
+    is_meant = target and (data.get("seat") in (None, target.seat) or data.get(SENT_BEFORE) is True)
+    return target if is_meant else None
+
+
+def broadcast(event: EventSpec, seats: Sequence[Member], data: RoutingFields) -> Notice:
+    """The notice of a computer's update. Its office is added, for agents that have a seat in several."""
+    (seat,) = seated(event, seats, data)
+    assert event.notice
+    return Notice(event.notice, seat.office_id, {**dict(data), "office_id": seat.office_id}, skip_sid=seat.sid)
+
+
+def tell(event: EventSpec, seat: Member, office: Office, data: RoutingFields) -> Tell:
+    """Route a tell of a computer to the agent of its office, which must have the name that the computer gives.
+
+    A computer that also gives a `seat` means that agent only, not the next one of this name (WIRE §4). The computer's
+    name and office are added, so that the agent knows who told it.
+    """
+    names = {name for spelling in _SPELLINGS["agent"] if (name := data.get(spelling)) is not None}
+    agent = office.agent
+    if data.get("seat") is not None:
+        agent = agent if agent and names == {agent.name} and data["seat"] == agent.seat else None
+    elif agent is None or names != {agent.name}:
+        stranger = next((name for name in names if not (agent and name == agent.name)), "")
+        raise AgentNotFound(repr(stranger), agent=stranger)
+    assert event.notice
+    told = {**dict(data), "computer": seat.name, "office_id": seat.office_id}
+    return Tell(Notice(event.notice, seat.office_id, told, skip_sid=seat.sid), agent)
+
+
+def cancel(
+    event: EventSpec, seats: Sequence[Member], data: RoutingFields, offices: Collection[str] = ()
+) -> list[Notice]:
+    """The notices of a cancel: to the offices of the call, or to every office of the agent if the call is unknown."""
+    assert event.notice
+    return [
+        Notice(event.notice, seat.office_id, dict(data), skip_sid=seat.sid)
+        for seat in seated(event, seats, data)
+        if not offices or seat.office_id in offices
+    ]
+
+
+def list_room(event: EventSpec, seats: Sequence[Member], office: Office, data: RoutingFields) -> ListRoomRet:
+    """All members of an office, for its agent."""
+    if not any(seat.office_id == office.office_id for seat in seated(event, seats, data)):
+        raise NotInOffice(repr(office.office_id))
+    return ListRoomRet(sessions=[_session(member) for member in office.members], req_id=data["req_id"])
+
+
+def _session(member: Member) -> SessionInfo:
+    """`dedup` says that its client recognises a call that is sent again (WIRE §5)."""
+    info = SessionInfo(sid=member.sid, name=member.name, role=member.role, office_id=member.office_id)
+    more = {"a2c_version": member.version, "seat": member.seat} | ({"dedup": True} if member.instance else {})
+    return {**info, **more}  # type: ignore[typeddict-item]

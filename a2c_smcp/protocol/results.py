@@ -5,35 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from a2c_smcp import published_events
+import msgspec
+
 from a2c_smcp.errors import (
-    BlobNotAccessible,
-    BlobWriteFailed,
+    BadRequest,
     CallCancelled,
     CallTimeout,
-    NotFound,
     RateLimited,
-    ServerNotRegistered,
-    SkillFileNotAccessible,
     SMCPError,
     TooLarge,
 )
+from a2c_smcp.protocol.codec import Encoded, dumps
 from a2c_smcp.protocol.events import Action, EventSpec
+from a2c_smcp.protocol.questions import is_input_required
 from a2c_smcp.smcp import TOOL_CALL_EVENT
-
-__all__ = [
-    "ANSWERED",
-    "OK",
-    "SAVED_TO",
-    "TOOL_ERROR",
-    "CallOrigin",
-    "CallResult",
-    "CallToolResult",
-    "call_result",
-    "computer_error_ack",
-    "error_ack",
-    "failed_call",
-]
 
 SAVED_TO = "a2c_saved_to"
 """In the `_meta` of a content item: the file into which an agent has written its content. Never on the wire."""
@@ -66,13 +51,10 @@ class CallToolResult:
         """All text blocks, joined by line breaks."""
         blocks = (block for block in self.content if isinstance(block, dict))
         texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
-        return "\n".join(texts) if texts or not self.is_error else self._structured_error
-
-    @property
-    def _structured_error(self) -> str:
-        """How computers of the published 0.4 generation say that there is no such tool."""
-        error = (_object(self.structured_content) or {}).get("error")
-        return error if isinstance(error, str) else ""
+        if not texts and self.is_error:  # how computers of the published 0.4 generation report an unknown tool
+            error = (_object(self.structured_content) or {}).get("error")
+            return error if isinstance(error, str) else ""
+        return "\n".join(texts)
 
     @property
     def links(self) -> list[dict[str, Any]]:
@@ -87,21 +69,21 @@ class CallToolResult:
 
     @property
     def is_input_required(self) -> bool:
-        """Whether this is not a result yet: the MCP server needs answers to its `input_requests` first.
+        """True if this is not a result yet: the MCP server needs answers to its `input_requests` first.
 
         Only calls with `questions="result"` are answered so (WIRE §9). Call again with `input_responses` (a result for
         each of the requests, under the same key) and this `request_state`.
         """
-        return self.extra.get("resultType") == "input_required" or "inputRequests" in self.extra
+        return is_input_required(self.extra) or "inputRequests" in self.extra
 
     @property
     def input_requests(self) -> dict[str, Any]:
-        """What the MCP server asks, as MCP spells it: `{key: {"method", "params"}}`."""
+        """The questions of the MCP server, as MCP spells them: `{key: {"method", "params"}}`."""
         return _object(self.extra.get("inputRequests")) or {}
 
     @property
     def request_state(self) -> str | None:
-        """To be sent back unchanged with the `input_responses`."""
+        """The state to send back unchanged with the `input_responses`."""
         state = self.extra.get("requestState")
         return state if isinstance(state, str) else None
 
@@ -124,7 +106,7 @@ class CallToolResult:
 
     @property
     def is_timeout(self) -> bool:
-        """Whether the tool was stopped because its time was over."""
+        """True if the tool was stopped because its time was over."""
         return self.is_error and self.meta.get("a2c_timeout") is True
 
     @property
@@ -163,7 +145,7 @@ def _object(value: object) -> dict[str, Any] | None:
 
 
 def _marks(error: SMCPError) -> dict[str, Any]:
-    """What the published 0.4 generation reads in the result of a call that failed (PROTOCOL-0.4 §7)."""
+    """The marks that the published 0.4 generation reads in the result of a failed call (PROTOCOL-0.4 §7)."""
     if isinstance(error, CallCancelled):
         return {"a2c_cancelled": True, "a2c_cancel_reason": "agent_requested"}
     if isinstance(error, CallTimeout) and error.outcome != "not_run":  # a call that waits for approval has not run
@@ -187,24 +169,16 @@ def error_ack(event: EventSpec | None, error: SMCPError) -> dict[str, Any] | tup
 
 def computer_error_ack(event: EventSpec | None, error: SMCPError) -> dict[str, Any] | tuple[bool, str]:
     """As `error_ack`, from a computer: agents of the published 0.4 generation find an error that they know."""
-    if event is not None and event.name in _PUBLISHED:
-        return _for_published_agents(event.name, error)
+    if event is not None and event.fallback:
+        return _for_published_agents(event.fallback, error)
     return error_ack(event, error)
 
 
-_PUBLISHED: dict[str, type[SMCPError]] = {
-    published_events.GET_RESOURCES_EVENT: ServerNotRegistered,
-    published_events.GET_SKILLS_EVENT: NotFound,
-    published_events.GET_SKILL_EVENT: SkillFileNotAccessible,
-    published_events.GET_BLOB_EVENT: BlobNotAccessible,
-    published_events.PUT_BLOB_EVENT: BlobWriteFailed,
-}
-"""By request, the error that agents of the published 0.4 generation expect for whatever has no code of its own."""
 _KNOWN_CODES = frozenset((404, 4006, 4007, 4008, *range(4014, 4020)))
 _REASONS = {TooLarge.code: "too_large", RateLimited.code: "busy"}
 
 
-def _for_published_agents(event: str, error: SMCPError) -> dict[str, Any]:
+def _for_published_agents(fallback: type[SMCPError], error: SMCPError) -> dict[str, Any]:
     """An error in a code that these agents know as one; any other is nothing to them (PROTOCOL-0.4 §1).
 
     `error`, which they do not read, has the code as it is.
@@ -213,7 +187,7 @@ def _for_published_agents(event: str, error: SMCPError) -> dict[str, Any]:
     if error.code in _KNOWN_CODES:
         return wire
     details = {"reason": _REASONS.get(error.code, "forbidden"), **wire["details"]}
-    return {**wire, "code": _PUBLISHED[event].code, "details": details}
+    return {**wire, "code": fallback.code, "details": details}
 
 
 def failed_call(error: SMCPError) -> dict[str, Any]:
@@ -223,7 +197,7 @@ def failed_call(error: SMCPError) -> dict[str, Any]:
 
 
 class CallResult(NamedTuple):
-    """How a call ended, in one word: `ok`, `tool_error`, `answered` (sealed: not known), or a word for an error.
+    """The end of a call, in one word: `ok`, `tool_error`, `answered` (sealed: not known), or a word for an error.
 
     `code` is that of an error of the protocol, and `ran` says whether the tool has run then.
     """
@@ -256,3 +230,78 @@ def call_result(
     if code is not None:
         return CallResult(_OUTCOME_WORDS.get(code, "error"), code, ran)
     return TOOL_ERROR if is_error else ANSWERED if is_sealed else OK
+
+
+# Chunks of large contents: their size, and bytes as base64 text (PROTOCOL-0.4 §6).
+
+CHUNK = 262_144
+"""Bytes of a chunk, before they are encoded."""
+
+
+def to_base64(content: bytes | bytearray) -> str:
+    """Several times as fast as the standard library."""
+    text: str = msgspec.to_builtins(content)
+    return text
+
+
+def from_base64(text: str) -> bytes:
+    """Reads the standard alphabet with padding, and nothing else. Raises `BadRequest`."""
+    try:
+        return msgspec.convert(text, bytes)
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        raise BadRequest("not base64") from None
+
+
+def with_blob(message: dict[str, Any], blob: str | bytes) -> dict[str, Any]:
+    """The message with a chunk, as it is (an attachment) or in base64.
+
+    Base64 needs no escapes, and to look for some takes longer than the rest.
+    """
+    if isinstance(blob, bytes):
+        return {**message, "blob": blob}
+    return Encoded({**message, "blob": blob}, f'{dumps(message)[:-1]},"blob":"{blob}"}}')
+
+
+def decoded_size(text: str) -> int:
+    """The number of bytes that base64 stands for, without reading it."""
+    return len(text) // 4 * 3 - text[-2:].count("=")
+
+
+# Keys of `_meta` that only we set: an MCP server that sends one is not believed (WIRE §2).
+
+_KEYS = ("error_code", "auth_hint")
+_METAS = ("_meta", "meta")  # readers accept the second spelling, too
+_LISTS = ("content", "contents", "messages")
+_INNER = frozenset((*_METAS, "resource", "content"))
+_DEPTH = 3  # a result, a message, its content, a resource in it
+
+
+def is_own_key(key: object) -> bool:
+    """True for `a2c_…`, `error_code` and `auth_hint`."""
+    return isinstance(key, str) and (key.startswith("a2c_") or key in _KEYS)
+
+
+def without_own_keys(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result, or an item of a list, without such keys; the same object if there is no `_meta`.
+
+    They are removed from the contents too: of a tool's result, of a resource, of the messages of a prompt.
+    """
+    for name in _LISTS:
+        items = result.get(name)
+        if isinstance(items, list) and any(isinstance(item, dict) and not _INNER.isdisjoint(item) for item in items):
+            result = {**result, name: [_cleaned(item) for item in items]}
+    return _cleaned(result) if "_meta" in result or "meta" in result else result
+
+
+def _cleaned(item: Any, depth: int = _DEPTH) -> Any:
+    if isinstance(item, list):
+        return [_cleaned(part, depth) for part in item]
+    if not isinstance(item, dict):
+        return item
+    item = dict(item)
+    for key in _INNER & item.keys():
+        if key not in _METAS:
+            item[key] = _cleaned(item[key], depth - 1) if depth else item[key]
+        elif isinstance(meta := item[key], dict):
+            item[key] = {name: value for name, value in meta.items() if not is_own_key(name)}
+    return item

@@ -6,20 +6,6 @@ import re
 from posixpath import basename, normpath, splitext
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "BINARY_TYPE",
-    "PRIVATE_FILE",
-    "SKILL_FILE",
-    "SKILL_SCHEME",
-    "PathFault",
-    "fault_in_rel_path",
-    "is_private_file",
-    "is_skill_name",
-    "is_skill_part",
-    "is_text_type",
-    "mime_type_of",
-]
-
 SKILL_FILE = "SKILL.md"
 """The file that makes a folder a skill."""
 PRIVATE_FILE = ".skillenv"
@@ -35,12 +21,12 @@ _BUNDLE_ID = re.compile(r"[A-Za-z0-9_-]+")  # of any length in the name of a ski
 
 
 def is_skill_part(text: str) -> bool:
-    """Whether a text may be the name of a skill of the user, or a part of the names of others."""
+    """True if a text may be the name of a skill of the user, or a part of the names of others."""
     return len(text) <= _LONGEST_PART and _PART.fullmatch(text) is not None
 
 
 def is_skill_name(name: str) -> bool:
-    """Whether a name is `<skill>`, `<plugin>:<skill>` or `mcp:<bundle id>:<skill>`."""
+    """True if a name is `<skill>`, `<plugin>:<skill>` or `mcp:<bundle id>:<skill>`."""
     match name.split(":", 3):
         case [skill]:
             return is_skill_part(skill)
@@ -61,7 +47,7 @@ def fault_in_rel_path(rel_path: str) -> PathFault | None:
 
 
 def is_private_file(path: str) -> bool:
-    """Whether the last part of a path is the name of the secret file, in upper or lower case."""
+    """True if the last part of a path is the name of the secret file, in upper or lower case."""
     return basename(normpath(path)).casefold() == PRIVATE_FILE
 
 
@@ -109,6 +95,6 @@ def mime_type_of(path: str) -> str:
 
 
 def is_text_type(mime_type: str) -> bool:
-    """Whether contents of this type are sent as text. Its parameters do not matter."""
+    """True if contents of this type are sent as text. Its parameters do not matter."""
     plain = mime_type.partition(";")[0].strip().lower()
     return plain.startswith("text/") or plain.endswith(("+json", "+xml", "+yaml")) or plain in _TEXT_TYPES

@@ -8,8 +8,6 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from a2c_smcp.errors import InvalidWindowURI
 
-__all__ = ["WindowURI"]
-
 _BOOLEANS = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _HOST = re.compile(r"[^\s/?#%@\x00-\x20\x7f]+")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")

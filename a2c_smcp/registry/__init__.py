@@ -8,21 +8,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.loops import LoopIsRunning
-from a2c_smcp.protocol.questions import Answer, Question
-from a2c_smcp.registry.calls.caller import CannotAsk, OnLog, OnQuestion
-from a2c_smcp.registry.calls.context import AsyncToolContext, ToolContext
-from a2c_smcp.registry.calls.hooks import Hook, ToolCall
-from a2c_smcp.registry.calls.limits import QueueFull, ToolTimeout
-from a2c_smcp.registry.calls.progress import OnProgress, report_progress
-from a2c_smcp.registry.content import Audio, EmbeddedResource, Image, PromptMessage, ResourceLink, Text, ToolResult
-from a2c_smcp.registry.functions import FunctionTool
-from a2c_smcp.registry.parameters import InvalidArguments
+from a2c_smcp.protocol.questions import Answer, OnQuestion, Question
+from a2c_smcp.registry.calls.context import (
+    AsyncToolContext,
+    CannotAsk,
+    OnLog,
+    OnProgress,
+    ToolContext,
+    report_progress,
+)
+from a2c_smcp.registry.calls.hooks import Hook, OpenTelemetryHook, ToolCall
+from a2c_smcp.registry.calls.pipeline import QueueFull, ToolTimeout
+from a2c_smcp.registry.content import (
+    Audio,
+    EmbeddedResource,
+    Image,
+    PromptMessage,
+    ResourceLink,
+    Text,
+    ToolFailed,
+    ToolNeedsPermission,
+    ToolNeedsSignIn,
+    ToolResult,
+)
+from a2c_smcp.registry.entries import UnknownPrompt, UnknownResource
+from a2c_smcp.registry.functions import FunctionTool, InvalidArguments
 from a2c_smcp.registry.planning.plan import BadPlan, Failure, PlanRun, StepOutcome, run_plan, run_plan_async
-from a2c_smcp.registry.planning.recorder import NotRecorded, RecordedError, Recorder, ReplayedTool, replay
-from a2c_smcp.registry.planning.telemetry import OpenTelemetryHook
-from a2c_smcp.registry.readable.entries import UnknownPrompt, UnknownResource
 from a2c_smcp.registry.registry import MCPRegistry
-from a2c_smcp.registry.results import ToolFailed, ToolNeedsPermission, ToolNeedsSignIn
 from a2c_smcp.registry.rules import Limit, Policy, Retry
 from a2c_smcp.registry.toolset import UnknownTool
 
@@ -44,7 +56,6 @@ __all__ = [
     "Limit",
     "LoopIsRunning",
     "MCPRegistry",
-    "NotRecorded",
     "OnLog",
     "OnProgress",
     "OnQuestion",
@@ -54,10 +65,7 @@ __all__ = [
     "PromptMessage",
     "Question",
     "QueueFull",
-    "RecordedError",
-    "Recorder",
     "RemoteMCPAdapter",
-    "ReplayedTool",
     "ResourceLink",
     "Retry",
     "StepOutcome",
@@ -72,7 +80,6 @@ __all__ = [
     "UnknownPrompt",
     "UnknownResource",
     "UnknownTool",
-    "replay",
     "report_progress",
     "run_plan",
     "run_plan_async",

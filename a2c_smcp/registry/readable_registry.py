@@ -1,6 +1,6 @@
-"""A registry of tools that has resources and prompts, too, and tells of their changes.
+"""A registry of tools that has resources and prompts, too, and reports their changes.
 
-Threads: as with tools, what there is is an immutable `_Offers`. A change puts another one in place under a lock;
+Threads: as with tools, the entries are in an immutable `_Offers`. A change puts another one in place under a lock;
 readers take the current one without a lock. Listeners are called after the change, in its thread.
 """
 
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, Unpack, overload
 
-from a2c_smcp.registry.readable.entries import (
+from a2c_smcp.protocol.names import did_you_mean, similar_names
+from a2c_smcp.protocol.operations import COMPLETE, GET_PROMPT, READ_RESOURCE, MCPOperation
+from a2c_smcp.registry.entries import (
     BothWays,
     Entry,
     Following,
@@ -28,17 +29,15 @@ from a2c_smcp.registry.readable.entries import (
     contents_of,
     messages_of,
 )
-from a2c_smcp.registry.readable.sources import (
+from a2c_smcp.registry.rules import Rules
+from a2c_smcp.registry.sources import (
     PromptOptions,
     ResourceOptions,
     function_entry,
     prompt_entry,
     static_entry,
 )
-from a2c_smcp.registry.rules import Rules
-from a2c_smcp.registry.tool_registry import ToolRegistry
-
-__all__ = ["ReadableChange", "ReadableRegistry"]
+from a2c_smcp.registry.tool_registry import Listeners, ToolRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ MAX_QUOTED = 256
 
 @dataclass(frozen=True, slots=True)
 class _Offers:
-    """What there is to read, by URI or name, in the order of registration."""
+    """The resources, templates and prompts, by URI or name, in the order of registration."""
 
     resources: Mapping[str, ResourceEntry] = field(default_factory=dict)
     templates: Mapping[str, TemplateEntry] = field(default_factory=dict)
@@ -72,7 +71,7 @@ _KINDS: Mapping[type[Entry], tuple[str, ReadableChange]] = {
     TemplateEntry: ("templates", "resources"),
     PromptEntry: ("prompts", "prompts"),
 }
-"""Where entries of a class are kept, and what has changed with them."""
+"""For each class of entries, its field in `_Offers`, and the change to report."""
 
 
 class ReadableRegistry(ToolRegistry):
@@ -82,8 +81,8 @@ class ReadableRegistry(ToolRegistry):
         super().__init__(rules)
         self._offers = _Offers()
         self._offers_lock = Lock()
-        self._offer_listeners: tuple[Callable[[ReadableChange], None], ...] = ()
-        self._watches: dict[str, dict[object, Callable[[str], None]]] = {}
+        self._offer_listeners = Listeners[[ReadableChange]]()
+        self._watches: dict[str, Listeners[[str]]] = {}
         self._followed: dict[str, _Followed] = {}
 
     # Resources
@@ -119,11 +118,11 @@ class ReadableRegistry(ToolRegistry):
 
     def resources(self) -> list[dict[str, Any]]:
         """The resources as MCP lists them, in the order of registration."""
-        return [entry.listing for entry in self._offers.resources.values()]
+        return self.listings(ResourceEntry)
 
     def resource_templates(self) -> list[dict[str, Any]]:
         """The templates of resources as MCP lists them."""
-        return [entry.listing for entry in self._offers.templates.values()]
+        return self.listings(TemplateEntry)
 
     def read_resource(self, uri: str) -> dict[str, Any]:
         """Returns MCP's result: `{"contents": [{"uri": …, "text": …}]}`. Raises `UnknownResource`, a `KeyError`.
@@ -140,33 +139,30 @@ class ReadableRegistry(ToolRegistry):
 
     def resource_updated(self, uri: str) -> None:
         """Says that the contents of a resource have changed: those who watch or subscribed to it are told."""
-        with self._offers_lock:
-            listeners = [*self._watches.get(uri, {}).values()]
-        for listener in listeners:
-            _call(listener, uri)
+        if listeners := self._watches.get(uri):
+            listeners.notify(uri)
 
     def watch_resource(self, uri: str, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Calls the listener with the URI after each change of the resource. Returns how to stop that.
+        """Call the listener with the URI after each change of the resource. Returns its unsubscribe function.
 
         Changes of the program's own resources are those that it reports with `resource_updated`.
         """
-        token = object()
         with self._offers_lock:
-            self._watches.setdefault(uri, {})[token] = listener
+            listeners = self._watches.setdefault(uri, Listeners())
+            end = listeners.add(listener)
 
         def stop() -> None:
             with self._offers_lock:
-                watches = self._watches.get(uri, {})
-                watches.pop(token, None)
-                if not watches:
-                    self._watches.pop(uri, None)
+                end()
+                if not listeners and self._watches.get(uri) is listeners:
+                    del self._watches[uri]
             self._follow(uri)
 
         self._follow(uri)
         return stop
 
     async def until_watched(self, uri: str) -> None:
-        """Waits until changes of a watched resource are heard of, also if it is remote; or cannot be."""
+        """Wait until changes of a watched resource are received, also if it is remote; or cannot be."""
         followed = self._followed.get(uri)
         if followed and followed.following.begun:
             await asyncio.wait([asyncio.wrap_future(followed.following.begun)])
@@ -198,7 +194,7 @@ class ReadableRegistry(ToolRegistry):
 
     def prompts(self) -> list[dict[str, Any]]:
         """The prompts as MCP lists them, in the order of registration."""
-        return [entry.listing for entry in self._offers.prompts.values()]
+        return self.listings(PromptEntry)
 
     def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Returns MCP's result: `{"description": …, "messages": […]}`. Raises `UnknownPrompt`, `InvalidArguments`."""
@@ -232,40 +228,40 @@ class ReadableRegistry(ToolRegistry):
         typed = {"value": value, "arguments": dict(arguments or {})}
         return completion_of(await call.acall(typed) if call else ())
 
+    # Requests of MCP clients
+
+    async def answer(self, operation: MCPOperation, params: Mapping[str, Any]) -> dict[str, Any]:
+        """MCP's result of a client's request. Raises what the methods above raise."""
+        return await ANSWERS[operation](self, params)
+
     # Changes
 
     def on_readable_change(self, listener: Callable[[ReadableChange], None]) -> Callable[[], None]:
-        """Calls the listener with `resources` or `prompts` after every change of what there is, in its thread.
+        """Call the listener with `resources` or `prompts` after every change of these, in its thread.
 
-        Returns how to stop that.
+        Returns its unsubscribe function.
         """
-
-        def notify(change: ReadableChange) -> None:
-            listener(change)
-
-        def stop() -> None:
-            with self._offers_lock:
-                self._offer_listeners = tuple(other for other in self._offer_listeners if other is not notify)
-
-        with self._offers_lock:
-            self._offer_listeners = (*self._offer_listeners, notify)
-        return stop
+        return self._offer_listeners.add(listener)
 
     def entry(self, kind: type[Entry], key: str) -> Entry | None:
         """The entry of a class by its URI or name, if there is one."""
-        found: Entry | None = getattr(self._offers, _KINDS[kind][0]).get(key)
-        return found
+        entry: Entry | None = getattr(self._offers, _KINDS[kind][0]).get(key)
+        return entry
 
     def entries(self, kind: type[Entry]) -> list[Entry]:
         """All entries of a class, in the order of registration."""
         return [*getattr(self._offers, _KINDS[kind][0]).values()]
+
+    def listings(self, kind: type[Entry]) -> list[dict[str, Any]]:
+        """All entries of a class as MCP lists them, in the order of registration."""
+        return [entry.listing for entry in self.entries(kind)]
 
     def update_readable(self, *, add: Iterable[Entry] = (), remove: Iterable[Entry] = ()) -> None:
         """Adds and removes entries in one step. An entry that was replaced meanwhile is not removed."""
         changes: dict[ReadableChange, None] = {}
         with self._offers_lock:
             kept: dict[str, dict[str, Any]] = {}
-            for entry, is_new in [*((each, False) for each in remove), *((each, True) for each in add)]:
+            for entry, is_new in [*((entry, False) for entry in remove), *((entry, True) for entry in add)]:
                 attribute, change = _KINDS[type(entry)]
                 entries = kept.setdefault(attribute, dict(getattr(self._offers, attribute)))
                 if is_new:
@@ -276,12 +272,11 @@ class ReadableRegistry(ToolRegistry):
                     continue
                 changes[change] = None
             self._offers = replace(self._offers, **kept)
-            listeners, watched = self._offer_listeners, [*self._watches]
+            watched = [*self._watches]
         for uri in watched if "resources" in changes else ():
             self._follow(uri)
         for change in changes:
-            for listener in listeners:
-                _call(listener, change)
+            self._offer_listeners.notify(change)
 
     def find_resource(self, uri: str) -> tuple[ResourceEntry | TemplateEntry, dict[str, Any]]:
         """The entry to read a URI by, and the arguments for it. Raises `UnknownResource`."""
@@ -298,9 +293,8 @@ class ReadableRegistry(ToolRegistry):
         prompts = self._offers.prompts
         if name not in prompts:
             shown = str(name)[:MAX_QUOTED]
-            near = get_close_matches(shown, prompts)
-            meant = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
-            raise UnknownPrompt(f"{shown!r}{meant}", name=shown, near=near)
+            near = similar_names(shown, prompts)
+            raise UnknownPrompt(f"{shown!r}{did_you_mean(near)}", name=shown, near=near)
         return prompts[name]
 
     def _find_completion(self, reference: Reference, argument: str) -> BothWays | None:
@@ -332,13 +326,18 @@ class ReadableRegistry(ToolRegistry):
                 self._followed[uri] = _Followed(entry, entry.follow(uri))
 
 
-def _call(listener: Callable[[Any], None], about: Any) -> None:
-    try:
-        listener(about)
-    except Exception:
-        logger.exception("A listener to changes of resources or prompts failed")
-
-
 def _no_resource(uri: object) -> UnknownResource:
     shown = str(uri)[:MAX_QUOTED]
     return UnknownResource(repr(shown), uri=shown)
+
+
+ANSWERS: dict[MCPOperation, Callable[[ReadableRegistry, Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
+    READ_RESOURCE: lambda registry, params: registry.aread_resource(params["uri"]),
+    GET_PROMPT: lambda registry, params: registry.aget_prompt(params["name"], params.get("arguments")),
+    COMPLETE: lambda registry, params: registry.acomplete(
+        params["ref"],
+        params["argument"]["name"],
+        params["argument"]["value"],
+        (params.get("context") or {}).get("arguments"),
+    ),
+}

@@ -7,24 +7,27 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 
+from a2c_smcp.errors import under_own_name
 from a2c_smcp.loops import is_cancelled
 from a2c_smcp.registry.calls.hooks import Hooks
 from a2c_smcp.registry.functions import FunctionTool
 from a2c_smcp.registry.readable_registry import ReadableRegistry
 from a2c_smcp.registry.rules import Limit, Policy, Retry, Rules
+from a2c_smcp.registry.tool_registry import ToolRegistry
 
 if TYPE_CHECKING:
+    from a2c_smcp.registry.remote.mcp_server import ServerIdentity
     from a2c_smcp.registry.remote.server_tools import MCPServers, MCPServerTools, ServerOptions
     from a2c_smcp.registry.remote.servers import ServerConfig
-    from a2c_smcp.registry.remote.serving import RegistryServer, ServerIdentity
+    from a2c_smcp.registry.remote.serving import RegistryServer
 
-__all__ = ["MCPRegistry"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 CallSpec: TypeAlias = tuple[str, dict[str, Any]] | Mapping[str, Any]
 """A call to make: `(name, arguments)`, or an object with `name` and `arguments` like a plan's step."""
 
 
+@under_own_name(ToolRegistry, ReadableRegistry)
 class MCPRegistry(ReadableRegistry):
     """In-process tools: registered, described to a planner, and called by name (001). Resources and prompts, too.
 
@@ -143,7 +146,8 @@ async def _call_each(
     """Results in the order of the calls; the exception of a failed call is in the place of its result."""
     if at_once < 1:
         raise ValueError("call_many needs at least one call at once")
-    queue = [_name_and_arguments(call) for call in calls]
+    pairs = ((call["name"], call.get("arguments")) if isinstance(call, Mapping) else call for call in calls)
+    queue = [(name, {} if arguments is None else arguments) for name, arguments in pairs]
     outcomes: list[Any] = [None] * len(queue)
     waiting = iter(enumerate(queue))
 
@@ -162,8 +166,3 @@ async def _call_each(
         for _ in range(min(at_once, len(queue))):
             workers.create_task(work())
     return outcomes
-
-
-def _name_and_arguments(call: CallSpec) -> tuple[str, dict[str, Any]]:
-    name, arguments = (call["name"], call.get("arguments")) if isinstance(call, Mapping) else call
-    return name, {} if arguments is None else arguments

@@ -12,14 +12,12 @@ from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.registry.calls.hooks import Hooks
 from a2c_smcp.registry.tool_info import ToolInfo, as_words
 
-__all__ = ["Limit", "Policy", "Retry", "Rules", "require_positive"]
-
 _TRANSIENT_CODES = (408, 429)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a registry does with every call (001 §9). Each rule is off by default."""
+    """The rules of a registry for every call (001 §9). Each is off by default."""
 
     validate: bool = False
     policy: Policy | None = None
@@ -94,7 +92,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many calls of one tool run at the same time, and how many may wait; more are refused (429)."""
+    """The calls of one tool that may run at the same time, and those that may wait; more are refused (429)."""
 
     at_once: int
     waiting: int = 100

@@ -1,4 +1,4 @@
-"""What a tool object says about itself, read once when it is registered: name, description, schema, tags, hints."""
+"""The properties of a tool object, read once when it is registered: name, description, schema, tags, hints."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-__all__ = ["MCP_FIELDS", "ToolInfo", "as_words", "kind_of", "read_tool_info"]
 
 MCP_FIELDS = ("title", "icons", "annotations", "_meta")
 """Fields of MCP's list of tools that a tool may have in its `meta`."""
@@ -35,9 +33,9 @@ class ToolInfo:
 
 
 def read_tool_info(tool: Any) -> ToolInfo:
-    """Tags, hints and origin are attributes of the tool, or entries of its `meta`.
+    """Read a tool. Tags, hints and origin are attributes of the tool, or entries of its `meta`.
 
-    Raises `TypeError` if the object is not a tool, or says something about itself that is not JSON.
+    Raises `TypeError` if the object is not a tool, or has properties that are not JSON.
     """
     name = _name_of(tool)
     meta = getattr(tool, "meta", None)

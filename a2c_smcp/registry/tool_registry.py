@@ -11,22 +11,56 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from threading import Lock
 from time import perf_counter
-from typing import Any, overload
+from typing import Any, Generic, ParamSpec, overload
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.registry.calls.caller import OnLog, OnQuestion, called_from_loop, called_from_thread
-from a2c_smcp.registry.calls.methods import Arguments
+from a2c_smcp.protocol.questions import OnQuestion
+from a2c_smcp.registry.calls.arguments import Arguments
+from a2c_smcp.registry.calls.context import OnLog, OnProgress, called_from_loop, called_from_thread
 from a2c_smcp.registry.calls.pipeline import compile_tool, refused_tool
-from a2c_smcp.registry.calls.progress import OnProgress
+from a2c_smcp.registry.content import envelope as in_envelope
 from a2c_smcp.registry.planning.provider_formats import Format
-from a2c_smcp.registry.results import envelope as in_envelope
 from a2c_smcp.registry.rules import Limit, Rules
 from a2c_smcp.registry.tool_info import as_words
 from a2c_smcp.registry.toolset import RegisteredTool, ToolSet, unknown_tool
 
-__all__ = ["ToolRegistry"]
-
 logger = logging.getLogger(__name__)
+
+
+Event = ParamSpec("Event")
+
+
+class Listeners(Generic[Event]):
+    """Functions that are called after each change, in its thread. Usable from several threads."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[object, Callable[Event, None]] = {}
+        self._lock = Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def add(self, listener: Callable[Event, None]) -> Callable[[], None]:
+        """Add a listener. Returns its unsubscribe function."""
+        token = object()
+        with self._lock:
+            self._listeners[token] = listener
+
+        def stop() -> None:
+            with self._lock:
+                self._listeners.pop(token, None)
+
+        return stop
+
+    def notify(self, *arguments: Event.args, **named: Event.kwargs) -> None:
+        """Call all listeners. The exception of one is logged."""
+        with self._lock:
+            listeners = [*self._listeners.values()]
+        for listener in listeners:
+            try:
+                listener(*arguments, **named)
+            except Exception:
+                logger.exception("A listener to changes failed")
 
 
 class ToolRegistry:
@@ -35,7 +69,7 @@ class ToolRegistry:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._tools = ToolSet()
-        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._listeners = Listeners[[]]()
         self._lock = Lock()
 
     def register(self, tool_obj: Any, *, timeout: float | None = None, limit: Limit | None = None) -> None:
@@ -55,18 +89,8 @@ class ToolRegistry:
         self._change([compile_tool(tool, self._rules) for tool in add], [*remove])
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Calls the listener after every change of the tools, in the thread of the change. Returns how to stop that."""
-
-        def notify() -> None:
-            listener()
-
-        def stop() -> None:
-            with self._lock:
-                self._listeners = tuple(other for other in self._listeners if other is not notify)
-
-        with self._lock:
-            self._listeners = (*self._listeners, notify)
-        return stop
+        """Call the listener after every change, in the thread of the change. Returns its unsubscribe function."""
+        return self._listeners.add(listener)
 
     @overload
     def describe(self, format: None = None, *, tags: Iterable[str] | None = None) -> dict[str, dict[str, Any]]: ...
@@ -93,7 +117,7 @@ class ToolRegistry:
         on_log: OnLog | None = None,
         on_question: OnQuestion | None = None,
     ) -> Any:
-        """Returns or raises what the tool does. Raises `KeyError` for an unknown name.
+        """Returns the tool's result, or raises its error. Raises `KeyError` for an unknown name.
 
         An async tool runs in an event loop of its own; raises `LoopIsRunning` inside a running loop.
         With `envelope`, the result is `{"output": …, "meta": {…}}` (001 §7). `on_progress(progress, total, message)` is
@@ -145,6 +169,10 @@ class ToolRegistry:
     def __contains__(self, name: object) -> bool:
         return name in self._tools.allowed
 
+    def is_registered(self, name: str) -> bool:
+        """True if there is a tool of this name, also one that is not allowed."""
+        return name in self._tools.allowed or name in self._tools.forbidden
+
     def __len__(self) -> int:
         return len(self._tools.allowed)
 
@@ -161,13 +189,10 @@ class ToolRegistry:
             raise
 
     def _change(self, add: Iterable[RegisteredTool], remove: Iterable[str]) -> bool:
-        """Whether the tools changed."""
+        """Apply a change. True if the set of tools has changed."""
         with self._lock:
             before, self._tools = self._tools, self._tools.changed(add, remove)
-            has_changed, listeners = self._tools is not before, self._listeners
-        for listener in listeners if has_changed else ():
-            try:
-                listener()
-            except Exception:
-                logger.exception("A listener to changes of the tools failed")
+            has_changed = self._tools is not before
+        if has_changed:
+            self._listeners.notify()
         return has_changed

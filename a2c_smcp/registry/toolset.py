@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from a2c_smcp.errors import ToolForbidden, ToolNotFound
-from a2c_smcp.registry.calls.methods import AsyncCall, SyncCall
+from a2c_smcp.protocol.names import did_you_mean, similar_names
+from a2c_smcp.registry.calls.arguments import AsyncCall, SyncCall
 from a2c_smcp.registry.planning.provider_formats import in_format, portable_name
 from a2c_smcp.registry.tool_info import ToolInfo
-
-__all__ = ["RegisteredTool", "ToolSet", "UnknownTool", "unknown_tool"]
 
 MAX_QUOTED = 256
 MAX_DESCRIPTIONS = 64
@@ -95,6 +93,5 @@ class ToolSet:
 def unknown_tool(name: object, names: list[str], prefix: str = "") -> UnknownTool:
     """The error for a name that is not among these names; it suggests similar ones."""
     shown = str(name)[:MAX_QUOTED]
-    near = get_close_matches(shown, names)
-    meant = f", did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return UnknownTool(f"{prefix}{shown!r}{meant}", toolId=shown, near=near)
+    near = similar_names(shown, names)
+    return UnknownTool(f"{prefix}{shown!r}{did_you_mean(near)}", toolId=shown, near=near)

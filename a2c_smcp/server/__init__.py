@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from a2c_smcp.server.app import SMCPApp, create_app
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal
-from a2c_smcp.server.directory import Directory, MemoryDirectory
+from a2c_smcp.server.cluster.memory import Directory, MemoryDirectory
 from a2c_smcp.server.settings import Limits, Settings
 
 if TYPE_CHECKING:

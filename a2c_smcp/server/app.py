@@ -3,48 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from a2c_smcp.audit.file import AuditFile
 from a2c_smcp.errors import NotFound, SMCPError, Unavailable
-from a2c_smcp.http.asgi import ASGIApp, Receive, Scope, Send
 from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.server.admin.access import AdminAccess, AdminKeyRefused
+from a2c_smcp.server.admin.api import AdminAccess, AdminKeyRefused
 from a2c_smcp.server.auth.authentication import AllowAll, Handshake, Principal
+from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
-from a2c_smcp.server.directory.interface import SharedDirectory, as_shared
 from a2c_smcp.server.http_requests import (
+    CONSOLE_PATH,
+    EXTENSION,
+    FRONT_PAGE,
     NO_SUCH_PAGE,
     HttpRequest,
     HttpResponse,
+    MountedRequest,
+    Mounts,
+    check_credentials,
     check_host,
     check_new_session,
     check_origin,
     json_response,
     refusal_response,
+    scope_of,
     text_response,
 )
 from a2c_smcp.server.hub import Hub
-from a2c_smcp.server.monitoring import count_refusal, server_metrics
-from a2c_smcp.server.mounts import EXTENSION, MountedRequest, Mounts, scope_of
-from a2c_smcp.server.observation import Observation
 from a2c_smcp.server.observation.audit import ServerAudit
+from a2c_smcp.server.observation.happened import Observation
 from a2c_smcp.server.observation.telemetry import CallMetrics, record_call
 from a2c_smcp.server.settings import Settings
-from a2c_smcp.server.transport import asgi, session_requests
-from a2c_smcp.server.transport.admission import client_address
+from a2c_smcp.server.transport import asgi, sessions
+from a2c_smcp.server.transport.admission import ArrivingBytes, client_address
 from a2c_smcp.server.transport.session_channel import SessionChannel
 from a2c_smcp.server.transport.sessions import Sessions
 from a2c_smcp.telemetry import tracing
-from a2c_smcp.telemetry.metrics import CONTENT_TYPE, merged
+from a2c_smcp.telemetry.metrics import CONTENT_TYPE, count_refusal, merged, server_metrics
+from a2c_smcp.web import ASGIApp, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from a2c_smcp.server.admin.operations import Operations
 
-__all__ = ["SMCPApp", "create_app"]
 
+logger = logging.getLogger(__name__)
+
+_ONLY = (
+    "one that is revoked is refused until all processes are started again, with --redis for as long as the file has it"
+)
+_NOT_RELOADED = "the keys could not be read again, and the earlier ones stay in force: the log says why"
 _LAST_READ_TIME = 0.5
 _POLL_INTERVAL = 0.02
 
@@ -70,7 +82,7 @@ class SMCPApp:
         self.metrics = server_metrics(self._shared.node if self._shared else None)
         self.metrics.watch("a2c_ready", lambda: self._readiness()["status"] == "ready")
         self.metrics.watch("a2c_workers", lambda: settings.workers.count if settings.workers else 1)
-        auth = settings.auth or AllowAll()
+        auth = self._auth = settings.auth or AllowAll()
         self.hub = Hub(
             AdminKeyRefused(auth, settings.admin_key) if settings.admin_key else auth,
             directory=settings.directory,
@@ -80,6 +92,7 @@ class SMCPApp:
             metrics=self.metrics,
             origins=settings.origins,
         )
+        self.metrics.watch("a2c_keys_failing", lambda: bool(self._auth.trouble))
         self.observation = self.hub.observation
         if settings.metrics:
             self.observation.record(CallMetrics(self.metrics))
@@ -93,8 +106,10 @@ class SMCPApp:
             self._audit = ServerAudit(file, self.hub.connections, with_arguments=settings.audit_arguments)
             self.metrics.watch("a2c_audit_failing", lambda: bool(file.trouble))
             self.metrics.watch("a2c_audit_lost_total", lambda: file.lost)
+            self.metrics.watch("a2c_audit_gone_total", lambda: file.gone)
             self.observation.record(self._audit)
             self.observation.at_once = True
+        self._arriving = ArrivingBytes(settings.limits.arriving_bytes)
         self._origins = frozenset(settings.cors_origins)
         self._mounts = Mounts()
         self.operations: Operations | None = None
@@ -107,7 +122,7 @@ class SMCPApp:
 
     @property
     def is_shared(self) -> bool:
-        """Whether this Server is one of several nodes."""
+        """True if this Server is one of several nodes."""
         return self._shared is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,10 +131,10 @@ class SMCPApp:
         elif scope["type"] == "websocket":
             await asgi.serve_websocket(self, self._proxy, self.settings.limits, scope, receive, send)
         else:
-            await asgi.serve_http(self, self.settings.limits, scope, receive, send)
+            await asgi.serve_http(self, self.settings.limits, self._arriving, scope, receive, send)
 
     def gather_audit(self) -> Callable[[], None] | None:
-        """Lets entries of the audit file wait until the function that this returns is called; `None` without one.
+        """Hold entries of the audit file back, and return the function that writes them; `None` without an audit file.
 
         A web server that calls it before each write to a socket saves a system call for each entry.
         """
@@ -128,12 +143,13 @@ class SMCPApp:
         self.observation.at_once = False
         return self.observation.settle
 
-    def mount(self, app: ASGIApp, *prefixes: str) -> None:
+    def mount(self, app: ASGIApp, *prefixes: str, has_cors: bool = True) -> None:
         """Serves an ASGI application at these paths, such as `/mcp`, and below. Its lifespan is that of the Server.
 
-        Host names and origins of its requests are checked as all others. It authenticates them with `authenticate`.
+        Host names of its requests are checked as all others, and origins if it `has_cors`; without, no page of another
+        origin may read its responses. It authenticates requests with `authenticate`.
         """
-        self._mounts.add(prefixes, app)
+        self._mounts.add(prefixes, app, has_cors=has_cors)
 
     def _serve_operators(self, key: str) -> None:
         from a2c_smcp.server.admin.api import ADMIN_PATH, AdminAPI
@@ -141,7 +157,9 @@ class SMCPApp:
 
         self.operations = operations_of(self.hub, self.settings.auth)
         self.admin_access = AdminAccess(key, self.sessions.slowed, self.hub.refuse_handshake)
-        self.mount(AdminAPI(self.operations, self.admin_access), ADMIN_PATH)
+        self.mount(AdminAPI(self.operations, self.admin_access), ADMIN_PATH, has_cors=False)
+        if why := self.operations.keys.unwritable:
+            logger.warning("keys cannot be changed here: their file cannot be written: %s (%s)", why, _ONLY)
 
     async def start(self) -> None:
         """Starts mounted applications, and joins the nodes of a shared directory, once. The first request does so too.
@@ -160,22 +178,33 @@ class SMCPApp:
         self.hub.reload()
 
     async def drain(self) -> None:
-        """Lets calls in flight finish, refuses the rest, then ends mounted applications and closes every session.
+        """Wait for calls in flight, refuse the rest, then ends mounted applications and closes every session.
 
         If there are other nodes, clients without a call in flight are sent there at once.
         """
         self._is_draining = True
         calls = asyncio.ensure_future(self.hub.drain())
-        while self._shared and not calls.done():
-            self._close_idle()
-            await asyncio.wait([calls], timeout=_POLL_INTERVAL)
-        await calls
+        try:
+            while self._shared and not calls.done():
+                for channel in self.sessions:
+                    if not (channel.unread or (channel.connection and self.hub.is_engaged(channel.connection))):
+                        channel.close()
+                await asyncio.wait([calls], timeout=_POLL_INTERVAL)
+            await calls
+        except asyncio.CancelledError:
+            await cancel_and_wait(calls)  # which answers those that are left
+            raise
         await self._wait_until_read()
         await self.end_mounts()
         if self._proxy:
             self._proxy.drain()
         for channel in self.sessions:
             channel.close()
+
+    async def end_calls(self) -> None:
+        """Refuses the calls in flight, such as after a second signal, and gives clients a moment to read that."""
+        self.hub.end_calls()
+        await self._wait_until_read()
 
     async def end_mounts(self) -> None:
         """Ends mounted applications, and the responses that they have begun."""
@@ -192,7 +221,7 @@ class SMCPApp:
         await self.hub.close()
         if self._audit:
             self.observation.drop(self._audit)
-            self._audit.file.close()
+            self._audit.close()
 
     # Requests
 
@@ -209,7 +238,7 @@ class SMCPApp:
             if self._proxy and elsewhere:
                 return await self._proxy.respond(elsewhere, request)
             headers = check_origin(request, self._origins)
-            return await session_requests.respond(request, self.sessions, headers)
+            return await sessions.respond(request, self.sessions, headers)
         except SMCPError as error:
             return self._refused(request, error)
 
@@ -222,24 +251,29 @@ class SMCPApp:
             if self._proxy and elsewhere:
                 return await self._proxy.proxied(elsewhere, request)
             check_origin(request, self._origins)
-            return session_requests.open_websocket(request, self.sessions)
+            return sessions.open_websocket(request, self.sessions)
         except SMCPError as error:
             return self._refused(request, error)
 
     async def authenticate(self, scope: Scope) -> Principal:
-        """Who has sent a request to a mounted application. Raises `NotAuthenticated`, late after many wrong keys."""
+        """Return the sender of a request to a mounted app. Raises `NotAuthenticated`, late after many wrong keys."""
         client = scope["client"]
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         query, address = scope["query_string"].decode("latin-1"), client[0] if client else None
         principal = await self.sessions.admit(Handshake(headers, query, address, scope["scheme"], scope["path"]))
-        scope["extensions"][EXTENSION]["trust"]()
+        scope["extensions"][EXTENSION]["trust"](principal.id)
         return principal
+
+    def visit(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
+        """Encloses the rest of a request after `authenticate`. `end` is called if its sender is no longer admitted."""
+        return self.hub.visit(principal, end)
 
     async def _mounted(self, request: HttpRequest, app: ASGIApp) -> HttpResponse | MountedRequest:
         """The request for a mounted application, or the answer to what a web page may ask. Raises `SMCPError`."""
         await self.start()
         check_host(request, self.settings.trusted_hosts)
-        headers = check_origin(request, self._origins)
+        check_credentials(request)
+        headers = check_origin(request, self._origins) if self._mounts.has_cors(app) else ()
         if headers and request.method == "OPTIONS" and request.header(b"access-control-request-method"):
             return text_response(200, b"OK", headers)
         if self._is_draining:
@@ -277,16 +311,18 @@ class SMCPApp:
         if not is_from_node:
             check_host(request, self.settings.trusted_hosts)
         match request.path:
+            case "" if "text/html" in request.header(b"accept"):
+                console = HttpResponse(303, ((b"location", f"{CONSOLE_PATH}/".encode()),), b"")
+                return console if self.is_mounted(CONSOLE_PATH) else FRONT_PAGE
             case "/healthz":
-                trouble = self._audit.file.trouble if self._audit else ""
-                return json_response(200, {"status": "ok", **({"audit": trouble} if trouble else {})})
+                return json_response(200, self._health())
             case "/readyz":
                 readiness = self._readiness()
                 return json_response(200 if readiness["status"] == "ready" else 503, readiness)
             case "/metrics" if self.settings.metrics:
                 text = self.metrics.render() if is_from_node else await self._all_metrics()
                 return HttpResponse(200, ((b"content-type", CONTENT_TYPE.encode()),), text.encode())
-        raise NotFound(NO_SUCH_PAGE)
+        raise NotFound(f"{NO_SUCH_PAGE}, for MCP clients /mcp/<office>" if self.is_mounted("/mcp") else NO_SUCH_PAGE)
 
     async def _all_metrics(self) -> str:
         """The metrics of this process and of the workers that share its port: a scrape reaches any one of them."""
@@ -300,20 +336,24 @@ class SMCPApp:
         down = "".join(f'a2c_node_up{{node="{node}"}} 0\n' for node, page in pages.items() if page is None)
         return merged([own, *(page.decode() for page in pages.values() if page), f"# HELP a2c_node_up\n{down}"])
 
+    def _health(self) -> dict[str, str]:
+        """What is wrong, beside the status. This page asks for no key: the log names files and entries."""
+        audit = self._audit.file.trouble if self._audit else ""
+        keys = _NOT_RELOADED if self._auth.trouble else ""
+        return {"status": "ok", **({"audit": audit} if audit else {}), **({"keys": keys} if keys else {})}
+
     def _readiness(self) -> dict[str, str]:
-        """Whether new clients may come here, and which of several nodes this is."""
+        """Return if new clients may come here, and which of several nodes this is."""
         if self._is_draining:
             status = "draining"
         else:
             status = "ready" if self._shared is None or self._shared.is_ready else "degraded"
-        return {"status": status, "node": self._shared.node} if self._shared else {"status": status}
+        if self._shared is None:
+            return {"status": status}
+        refusal = {"reason": self._shared.refusal} if self._shared.refusal else {}
+        return {"status": status, "node": self._shared.node, **refusal}
 
     # The end
-
-    def _close_idle(self) -> None:
-        for channel in self.sessions:
-            if not (channel.unread or (channel.connection and self.hub.is_engaged(channel.connection))):
-                channel.close()
 
     async def _wait_until_read(self) -> None:
         """Gives clients a moment to read the last packets: a polling client has to fetch them."""

@@ -1,4 +1,4 @@
-"""What each event does: ask the protocol, carry out what it decides.
+"""The handlers of events: each asks the protocol, and carries out the decision.
 
 A handler is a generator: it yields what it has to wait for, and returns the answer. So each is written once, for a
 directory that knows the answer at once and for one that has to ask for it. `wait` gives what it yields a type.
@@ -11,22 +11,18 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from a2c_smcp.errors import ComputerNotFound, Unavailable
-from a2c_smcp.protocol import routing
+from a2c_smcp.protocol import offices
 from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.protocol.offices import Member, Notice, Office, instance_digest
 from a2c_smcp.server.calls.relay import Relay, check_size
 from a2c_smcp.server.calls.routes import Route
-from a2c_smcp.server.channels import event_packet
-from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.directory import Directory
-from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.observation import CancelAsked, Observation, Told, Updated
-from a2c_smcp.server.offices.notices import EncodedNotice, Notices, encode_caused
-from a2c_smcp.server.offices.seating import Seating
-from a2c_smcp.server.outcomes import DONE, NOTHING, TOLD, Closing, Outcome, answer_with
+from a2c_smcp.server.cluster.memory import Directory
+from a2c_smcp.server.connections import Connection, event_packet
+from a2c_smcp.server.envelope import DONE, NOTHING, TOLD, UNTOLD, Closing, Envelope, Outcome, answer_with
+from a2c_smcp.server.notices import EncodedNotice, Notices, encode_caused
+from a2c_smcp.server.observation.happened import CancelAsked, Observation, Told, Updated
+from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
-
-__all__ = ["Handlers", "ReceivedEvent", "Steps"]
 
 _MANY = 16
 
@@ -97,6 +93,7 @@ class Handlers:
             raise Closing
         digest = instance_digest(owner, role, name, instance) if instance else None
         newcomer = Member(connection.sid, role, name, office_id, digest, owner, connection.version)
+        connection.wants_seats = role == "computer" and fields.get("seats") is True
         connection.hold_packets()
         yield self._seating.join(connection, newcomer)
         return DONE
@@ -113,21 +110,20 @@ class Handlers:
             yield asyncio.sleep(0)  # a long list takes long to write: one in a turn of the loop
         seats = yield from self._seats(received.connection)
         office = yield from (wait(self._newest(office_id)) if self._is_shared else self._office(office_id))
-        return answer_with(routing.list_room(received.event, seats, office, fields))
+        return answer_with(offices.list_room(received.event, seats, office, fields))
 
     def _cancel(self, received: ReceivedEvent) -> Steps:
         event, fields, seats = received.event, received.envelope.fields, (yield from self._seats(received.connection))
-        offices = self._relay.calls.cancel(
-            routing.seated(event, seats, fields), fields["req_id"], received.envelope.body
-        )
-        notices = self._encoded(received, routing.cancel(event, seats, fields, offices))
-        self._observation.report(CancelAsked(received.connection, fields["req_id"], frozenset(offices)))
+        seated = offices.seated(event, seats, fields)
+        office_ids = self._relay.calls.cancel(seated, fields["req_id"], received.envelope.body)
+        notices = self._encoded(received, offices.cancel(event, seats, fields, office_ids))
+        self._observation.report(CancelAsked(received.connection, fields["req_id"], frozenset(office_ids)))
         yield from self._broadcast(notices)
         return NOTHING
 
     def _update(self, received: ReceivedEvent) -> Steps:
         seats = yield from self._seats(received.connection)
-        (notice,) = self._encoded(received, [routing.broadcast(received.event, seats, received.envelope.fields)])
+        (notice,) = self._encoded(received, [offices.broadcast(received.event, seats, received.envelope.fields)])
         if due := self._notices.admit(received.connection.sid, received.event, notice):
             yield from self._broadcast([due])
         if self._observation.is_watched:
@@ -137,10 +133,12 @@ class Handlers:
     def _tell(self, received: ReceivedEvent) -> Steps:
         event, fields = received.event, received.envelope.fields
         seats = yield from self._seats(received.connection)
-        (seat,) = routing.seated(event, seats, fields)
-        notice, agent = routing.tell(event, seat, (yield from self._office(seat.office_id)), fields)
+        (seat,) = offices.seated(event, seats, fields)
+        notice, agent = offices.tell(event, seat, (yield from self._office(seat.office_id)), fields)
         encoded = encode_caused(notice, received.envelope)
         check_size(len(encoded.body) + len(encoded.event), self._limits)
+        if agent is None:
+            return UNTOLD
         packet = event_packet(encoded.event, encoded.body)
         self._relay.tell(event, received.connection, agent, fields.get("req_id"), packet)
         if self._observation.is_watched:
@@ -149,11 +147,11 @@ class Handlers:
 
     def _request(self, received: ReceivedEvent) -> Steps:
         seats = yield from self._seats(received.connection)
-        offices = []
+        around = []
         for seat in seats:
-            offices.append((yield from self._office(seat.office_id)))  # noqa: PERF401, it may wait in between
+            around.append((yield from self._office(seat.office_id)))  # noqa: PERF401, it may wait in between
         try:
-            route = self._relay.find(received.event, seats, offices, received.envelope)
+            route = self._relay.find(received.event, seats, around, received.envelope)
         except ComputerNotFound:
             if not self._is_shared:
                 raise
@@ -165,10 +163,10 @@ class Handlers:
     async def _look_again(self, received: ReceivedEvent, seats: Sequence[Member]) -> Route:
         """Asks the store: a computer may have joined on another node, and this node has not heard of it yet."""
         try:
-            offices = [await self._directory.office(seat.office_id) for seat in seats]
+            around = [await self._directory.office(seat.office_id) for seat in seats]
         except Unavailable:
-            offices = []
-        return self._relay.find(received.event, seats, offices, received.envelope)
+            around = []
+        return self._relay.find(received.event, seats, around, received.envelope)
 
     def _seats(self, connection: Connection) -> Waiting[Sequence[Member]]:
         """The seats of a connection. The store is asked only if this node does not know them."""
@@ -199,7 +197,7 @@ class Handlers:
         encoded = [encode_caused(notice, received.envelope) for notice in notices]
         size = max((len(notice.body) for notice in encoded), default=0)
         check_size(size + max((len(notice.event) for notice in encoded), default=0), self._limits)
-        offices = [self._directory.cached_office(notice.office_id) for notice in encoded]
-        copies = sum(len(office.members) for office in offices if office)
+        audience = [self._directory.cached_office(notice.office_id) for notice in encoded]
+        copies = sum(len(office.members) for office in audience if office)
         received.connection.spend_broadcast(size, copies, self._limits.told_bytes)
         return encoded

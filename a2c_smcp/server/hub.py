@@ -10,45 +10,61 @@ acks that come behind it wait there, too, so that the agent hears the tell first
 The end of a connection is the last entry of that queue: what a client sent before it disconnected is carried out first.
 From the moment it is gone nothing is written to it any more.
 
-Errors become acks in `Connection.reply` (by `outcomes.refusal_ack`, which knows their shapes), and nowhere else.
+Errors become acks in `Connection.reply` (by `refusal_ack`, which knows their shapes), and nowhere else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from a2c_smcp.engine.events import Ack, Event, Faulty
 from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import RateLimited, SMCPError, Unavailable
 from a2c_smcp.loops import OwnedTasks
-from a2c_smcp.protocol import version
+from a2c_smcp.protocol import names
 from a2c_smcp.protocol.codec import decode
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, EventSpec, lookup
-from a2c_smcp.server.auth.admission import Admission, no_sid, read_auth
-from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake, Principal
+from a2c_smcp.server.auth.authentication import (
+    Admission,
+    AuthenticationProvider,
+    Handshake,
+    Principal,
+    no_sid,
+    read_auth,
+)
 from a2c_smcp.server.calls.relay import Relay
-from a2c_smcp.server.channels import Channel
-from a2c_smcp.server.connections import Connection, Connections, End
-from a2c_smcp.server.directory import Directory, MemoryDirectory
-from a2c_smcp.server.directory.interface import as_shared
-from a2c_smcp.server.directory.nodes import sid_at
-from a2c_smcp.server.envelope import fault_of, fields_of, name_in, read_answer, read_payload, size_of, spec_of
+from a2c_smcp.server.cluster.memory import Directory, MemoryDirectory, as_shared, new_sid
+from a2c_smcp.server.connections import AdmittedRequest, Channel, Connection, Connections, End
+from a2c_smcp.server.envelope import (
+    Closing,
+    Outcome,
+    Refused,
+    fault_of,
+    fields_of,
+    name_in,
+    read_answer,
+    read_payload,
+    size_of,
+    spec_of,
+)
 from a2c_smcp.server.handlers import Handlers, ReceivedEvent, Steps
-from a2c_smcp.server.monitoring import count_refusal, server_metrics
-from a2c_smcp.server.observation import ClientConnected, ClientGone, EventRefused, HandshakeRefused, Observation
-from a2c_smcp.server.offices.notices import Notices
-from a2c_smcp.server.offices.seating import Seating
-from a2c_smcp.server.outcomes import Closing, Outcome, Refused
+from a2c_smcp.server.notices import Notices
+from a2c_smcp.server.observation.happened import (
+    ClientConnected,
+    ClientGone,
+    EventRefused,
+    HandshakeRefused,
+    Observation,
+)
 from a2c_smcp.server.routing_fields import NAMES, read_request, read_to_record
+from a2c_smcp.server.seating import Seating
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.telemetry.metrics import Metrics
-
-__all__ = ["Hub"]
+from a2c_smcp.telemetry.metrics import Metrics, count_refusal, server_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +108,7 @@ class Hub:
         self.background = OwnedTasks()
         self.connections = Connections(self.metrics)
         self.directory = directory or MemoryDirectory()
+        self._visits: set[AdmittedRequest] = set()
         self._require_version = require_version
         self._nodes = as_shared(self.directory)
         self._notices = Notices(
@@ -121,6 +138,7 @@ class Hub:
             self.metrics,
             self.dismiss,
             self.observation,
+            self.withhold,
         )
         self.directory.listener = self._seating
         self._handlers = Handlers(
@@ -151,9 +169,10 @@ class Hub:
         with self.admission.refusing(handshake):
             if self.calls.is_closing:
                 raise Closing
-            spoken = version.accept(handshake.version, self._require_version)
+            spoken = names.accept(handshake.version, self._require_version)
         principal = await self.admission.admit(handshake, read_auth(auth), proving)
-        connection = self.connections.add(sid or self._new_sid(), principal, spoken, channel, handshake.client)
+        sid = sid or new_sid(self._nodes.node if self._nodes else None)
+        connection = self.connections.add(sid, principal, spoken, channel, handshake.client)
         connection.renew(principal, self.dismiss)
         self.observation.report(ClientConnected(connection))
         return connection
@@ -161,6 +180,18 @@ class Hub:
     async def admit(self, handshake: Handshake) -> Principal:
         """Authenticates a request that is no part of a connection. Raises `NotAuthenticated`."""
         return await self.admission.admit(handshake)
+
+    @contextmanager
+    def visit(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
+        """Encloses a request that is no part of a connection. `end` is called if its sender is no longer admitted."""
+        visit = AdmittedRequest(principal, end)
+        visit.renew(principal, lambda visit: visit.end())
+        self._visits.add(visit)
+        try:
+            yield
+        finally:
+            self._visits.discard(visit)
+            visit.stop_expiry()
 
     def refuse_handshake(self, address: str | None, error: SMCPError, principal: Principal | None = None) -> None:
         """Counts and reports that a client was not let in."""
@@ -222,16 +253,34 @@ class Hub:
         self.disconnected(connection, is_clean=True, reason="dismissed")
 
     def reload(self) -> None:
-        """Reads the credentials again, and disconnects clients that they no longer admit."""
+        """Reads the credentials again, disconnects clients that they no longer admit, and ends their requests."""
         self.auth.reload()
+        for visit in list(self._visits):
+            if renewed := self.auth.current(visit.principal):
+                visit.renew(renewed, lambda visit: visit.end())
+            else:
+                visit.end()
         for connection in self.connections:
             if renewed := self.auth.current(connection.principal):
                 connection.renew(renewed, self.dismiss)
             else:
                 self.dismiss(connection)
 
+    def withhold(self, credentials: Collection[str]) -> None:
+        """Refuses keys that were revoked, and cannot be taken out of their file."""
+        for credential in credentials:
+            self.auth.withhold(credential)
+        if credentials:
+            self.reload()
+
+    async def keep_withheld(self, credential: str) -> None:
+        """Lets nodes that begin later know such a key, if they share a store that answers."""
+        if self._nodes:
+            with suppress(Unavailable):
+                await self._nodes.withhold(credential)
+
     def is_engaged(self, connection: Connection) -> bool:
-        """Whether a connection has calls in flight, or events that wait."""
+        """True if a connection has calls in flight, or events that wait."""
         return connection.inbox is not None or self.calls.is_engaged(connection.sid)
 
     async def drain(self) -> None:
@@ -239,8 +288,13 @@ class Hub:
         try:
             await self.calls.drain()
         finally:
-            for call in list(self.calls.by_connection.running()):
-                self.calls.finish(call, call.refused(Closing()))
+            self.end_calls()
+
+    def end_calls(self) -> None:
+        """Takes no new calls, and refuses those in flight."""
+        self.calls.is_closing = True
+        for call in list(self.calls.by_connection.running()):
+            self.calls.finish(call, call.refused(Closing()))
 
     async def close(self) -> None:
         self._seating.close()
@@ -343,11 +397,11 @@ class Hub:
         try:
             while True:
                 try:
-                    found = await waits_for
+                    result = await waits_for
                 except Exception as error:
                     waits_for = steps.throw(error)
                 else:
-                    waits_for = steps.send(found)
+                    waits_for = steps.send(result)
         except StopIteration as end:
             self._answer(connection, came.id, event, end.value)
         except SMCPError as error:
@@ -362,6 +416,8 @@ class Hub:
             connection.reply_to_join(number, event, answer)
 
     def _refuse(self, connection: Connection, came: Event | Faulty, event: EventSpec | None, error: SMCPError) -> None:
+        if event is not None and event.is_call and isinstance(error, Unavailable) and "outcome" not in error.details:
+            error.outcome = "not_run"  # no call was begun
         self._report_refused(connection, came, event, error)
         connection.reply_to_join(came.id, event, Refused(error))
 
@@ -373,7 +429,7 @@ class Hub:
     def _report_refused(
         self, connection: Connection, came: Event | Faulty, event: EventSpec | None, error: SMCPError
     ) -> None:
-        """Only refused joins are always reported: a client can send any number of wrong requests."""
+        """Report a refused event; other than a join only if observers follow them: a client can send any number."""
         is_join = event is not None and event.action is Action.JOIN
         if is_join or self.observation.follows_requests:
             size = came.size if isinstance(came, Faulty) else size_of(came)
@@ -388,10 +444,6 @@ class Hub:
         except Exception:
             logger.exception("the seats of a connection that has ended were not released")
         self.observation.report(ClientGone(connection, end.reason))
-
-    def _new_sid(self) -> str:
-        token = secrets.token_urlsafe(15)
-        return sid_at(self._nodes.node, token) if self._nodes else token
 
 
 def _is_tell(event: Event | Faulty) -> bool:

@@ -12,21 +12,18 @@ from typing import Any, NamedTuple
 
 import socketio
 
-from a2c_smcp.engine.attachments import attach, detach
 from a2c_smcp.engine.events import Ack, Event, Fault, Faulty
-from a2c_smcp.engine.packets import ACK, BINARY_ACK, Json, read_packet
+from a2c_smcp.engine.packets import ACK, BINARY_ACK, Json, attach, detach, read_packet
 from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError
 from a2c_smcp.protocol.codec import dumps, loads_exactly
 from a2c_smcp.protocol.results import error_ack
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Handshake
+from a2c_smcp.server.cluster.memory import Directory
 from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.directory import Directory
 from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import SMCP_NAMESPACE
 from a2c_smcp.telemetry.metrics import Metrics
-
-__all__ = ["SMCPNamespace"]
 
 _CLEAN = "client disconnect"
 _SMCP = SMCP_NAMESPACE.encode()
@@ -93,9 +90,9 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
 
     async def _connect(self, sid: str, environ: dict[str, Any], auth: object = None) -> None:
         channel = _NamespaceChannel(self.hub, self, sid)
-        handshake = Handshake(
-            _headers_in(environ), environ.get("QUERY_STRING", ""), _address_in(environ), sio=self.server, own=environ
-        )
+        client = environ.get("asgi.scope", {}).get("client")  # behind a proxy, the proxy
+        address, query = client[0] if client else None, environ.get("QUERY_STRING", "")
+        handshake = Handshake(_headers_in(environ), query, address, sio=self.server, own=environ)
         try:
             channel.connection = await self.hub.connect(channel, handshake, _as_json(auth), sid=sid)
         except SMCPError as error:
@@ -103,7 +100,7 @@ class SMCPNamespace(socketio.AsyncNamespace):  # type: ignore[misc]  # untyped b
         self._channels[sid] = channel
 
     def _disconnect(self, sid: str, reason: Any = None) -> None:
-        """Only a Socket.IO disconnect is clean: clients close Engine.IO also when their network fails."""
+        """End a connection, cleanly only by a Socket.IO disconnect: clients close Engine.IO also on network faults."""
         channel = self._channels.pop(sid, None)
         if channel and channel.connection:
             socket = self.server.eio.sockets.get(self.server.manager.eio_sid_from_sid(sid, self.namespace))
@@ -160,7 +157,7 @@ class _NamespaceChannel:
 
     def end(self) -> None:
         """Sends no acks any more: another session on the same transport would take them as its own."""
-        sent = [each.future for each in self._outgoing if isinstance(each, _AnsweredEvent)]
+        sent = [waiting.future for waiting in self._outgoing if isinstance(waiting, _AnsweredEvent)]
         for answered in (*self._asked.values(), *sent):
             if not answered.done():
                 answered.set_result(self._namespace.server.not_handled)
@@ -248,15 +245,9 @@ def _as_json(auth: object) -> bytes:
         return b""
 
 
-def _address_in(environ: Mapping[str, Any]) -> str | None:
-    """The address of the peer; behind a proxy, that of the proxy."""
-    client = environ.get("asgi.scope", {}).get("client")
-    return client[0] if client else None
-
-
 def _headers_in(environ: Mapping[str, Any]) -> dict[str, str]:
     """The headers of the request under lower-case names. Outside of ASGI the library does not tell `_` from `-`."""
     if scope := environ.get("asgi.scope"):
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    found = {name.removeprefix("HTTP_").lower(): value for name, value in environ.items() if name.startswith("HTTP_")}
-    return found | {name.replace("_", "-"): value for name, value in found.items()}
+    headers = {name.removeprefix("HTTP_").lower(): value for name, value in environ.items() if name.startswith("HTTP_")}
+    return headers | {name.replace("_", "-"): value for name, value in headers.items()}

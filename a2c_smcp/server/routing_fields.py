@@ -20,24 +20,6 @@ from a2c_smcp.engine.packets import LARGE, Json
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import loads
 
-__all__ = [
-    "NAMES",
-    "NO_PARAMS",
-    "RecordedRequest",
-    "RequestFields",
-    "ResultFields",
-    "ToolFields",
-    "UnrecordedRequest",
-    "is_array",
-    "raw_params",
-    "read_fields",
-    "read_request",
-    "read_result",
-    "read_to_record",
-    "read_tool",
-    "result_in",
-]
-
 _OBJECT, _ARRAY, _STRING = b'{["'
 _MOST_TRACE = 128
 _NOT_READ = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -51,6 +33,7 @@ class _Fields(TypedDict, total=False):
     role: object
     name: object
     instance: object
+    seats: object
     agent: object
     robot_id: object
     req_id: object
@@ -63,6 +46,7 @@ class _Fields(TypedDict, total=False):
     desktop_size: object
     window: object
     kid: object
+    seat: object
     params: _Object
 
 
@@ -71,8 +55,8 @@ class _Meta(msgspec.Struct, gc=False):
 
     @property
     def trace(self) -> str | None:
-        found = self.traceparent
-        return found if found and len(found) <= _MOST_TRACE and found.isascii() and found.isprintable() else None
+        header = self.traceparent
+        return header if header and len(header) <= _MOST_TRACE and header.isascii() and header.isprintable() else None
 
 
 NO_PARAMS = cast(msgspec.Raw, UNSET)
@@ -94,10 +78,11 @@ class RequestFields(msgspec.Struct, eq=False, gc=False):
     desktop_size: object = UNSET
     window: object = UNSET
     kid: object = UNSET
+    seat: object = UNSET
 
 
 class UnrecordedRequest(RequestFields, gc=False):
-    """A request of which nobody wants to record more."""
+    """A request whose arguments are not recorded."""
 
     params: _Object | UnsetType = UNSET
 
@@ -122,7 +107,7 @@ class _Params(TypedDict, total=False):
 
 
 class ToolFields(msgspec.Struct, eq=False, gc=False):
-    """What may be recorded of a request that is large or unusual."""
+    """The fields to record of a request that is large or unusual."""
 
     tool: str | None = msgspec.field(name="tool_name", default=None)
     params: msgspec.Raw = NO_PARAMS
@@ -139,7 +124,7 @@ class _ErrorFields(msgspec.Struct, gc=False):
 
 
 class ResultFields(msgspec.Struct, eq=False, gc=False):
-    """How a call was answered: an MCP result, an error of the protocol, or both (WIRE §3)."""
+    """The end of a call: an MCP result, an error of the protocol, or both (WIRE §3)."""
 
     is_error: bool = msgspec.field(name="isError", default=False)
     error: _ErrorFields | None = None
@@ -239,25 +224,25 @@ def raw_params(body: Json) -> Json:
     start = whole.find(params)
     if not params or whole.find(params, start + 1) < 0:
         return body[start : start + len(params)]
-    return body[_found_by_steps(whole)] if len(whole) < LARGE else body
+    return body[_params_by_steps(whole)] if len(whole) < LARGE else body
 
 
-def _found_by_steps(whole: bytes) -> slice:
-    """Where the value of `params` is, the last one if there are several, in a JSON object that was read before."""
+def _params_by_steps(whole: bytes) -> slice:
+    """Return the place of the value of `params`, of the last one if there are several, in a valid JSON object."""
     text = whole.decode("latin-1")  # one character for each byte
-    at, found = text.index("{") + 1, slice(None)
+    at, place = text.index("{") + 1, slice(None)
     try:
         while text[at := _after_space(text, at)] != "}":
             name, at = _steps.raw_decode(text, at)
             begin = _after_space(text, _after_space(text, at) + len(":"))
             _, end = _steps.raw_decode(text, begin)
             if name == "params":
-                found = slice(begin, end)
+                place = slice(begin, end)
             at = _after_space(text, end)
             at += text[at] == ","
     except RecursionError:
         return slice(None)
-    return found
+    return place
 
 
 def _after_space(text: str, at: int) -> int:
@@ -293,7 +278,7 @@ def _tool_of_unusual(body: Json) -> str | None:
 
 
 def result_in(ack: Json) -> ResultFields | None:
-    """How an ordinary ack of a call says that it ended, which also checks that it is JSON. `None` for any other."""
+    """Return the end of a call from an ordinary ack, and check that it is JSON. `None` for any other ack."""
     try:
         return _result.decode(ack).result
     except _NOT_READ:
@@ -301,7 +286,7 @@ def result_in(ack: Json) -> ResultFields | None:
 
 
 def read_result(ack: Json) -> ResultFields | None:
-    """How the ack of a call says that it ended, even if it is unusual. `None` if it is no result."""
+    """Return the end of a call from any ack. `None` if the ack is no result."""
     if read := result_in(ack):
         return read
     try:
@@ -311,7 +296,7 @@ def read_result(ack: Json) -> ResultFields | None:
 
 
 def is_array(body: Json) -> bool:
-    """Whether this is a JSON array; `False` also for a small one that has to be parsed as a whole."""
+    """True for a JSON array; `False` also for a small one that has to be parsed as a whole."""
     return _is_array(body) or (len(body) >= LARGE and _is_array(_without_halves(body)))
 
 
@@ -325,11 +310,11 @@ def _is_array(body: Json) -> bool:
 
 def _fields_of_large(body: Json) -> dict[str, object]:
     try:
-        found: Any = _raw_fields.decode(body)
-        return {name: _shallow(memoryview(raw)) for name, raw in found.items()}
+        fields: Any = _raw_fields.decode(body)
+        return {name: _shallow(memoryview(raw)) for name, raw in fields.items()}
     except msgspec.DecodeError:
-        found = _raw_fields.decode(_without_halves(body))
-        return {name: _shallow_without_halves(memoryview(raw)) for name, raw in found.items()}
+        fields = _raw_fields.decode(_without_halves(body))
+        return {name: _shallow_without_halves(memoryview(raw)) for name, raw in fields.items()}
 
 
 def _shallow(raw: memoryview) -> object:

@@ -8,18 +8,20 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from a2c_smcp.server.app import SMCPApp
-from a2c_smcp.server.auth.admission import loopback_origins
+from a2c_smcp.server.auth.authentication import loopback_origins
+from a2c_smcp.server.transport.admission import Descriptors
 from a2c_smcp.server.transport.listener import HttpListener, TLSServer
 from a2c_smcp.server.transport.picows_adapter import check as check_picows
-
-__all__ = ["address_of", "listen", "reserve", "serving"]
 
 _DEAD_PEER = 20_000  # milliseconds until the kernel ends the connection of a peer that takes no data
 _CLOSE_TIMEOUT = 2
 _BACKLOG = 2048
+_OWN_PORT = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+"""The option of a socket with a port of its own. On Windows, SO_REUSEADDR shares the port with any other program."""
 
 
 def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
@@ -45,7 +47,7 @@ def reserve(host: str, port: int, *, reuse_port: bool) -> socket.socket:
     *kind, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     holder = socket.socket(*kind)  # with its protocol: asyncio sets TCP_NODELAY only where it sees that it is TCP
     try:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, _OWN_PORT, 1)
         if reuse_port:
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -85,12 +87,13 @@ async def serving(
         app.hub.admission.bound_keys.origins = loopback_origins(scheme, port)
     limits, proxies = app.settings.limits, app.settings.trusted_proxies
     before_writes = app.gather_audit()
-    listeners = [HttpListener(app, limits, proxies, before_writes)]
+    descriptors = Descriptors(partial(app.metrics.count, "a2c_descriptors_short_total"))
+    listeners = [HttpListener(app, limits, proxies, before_writes, descriptors)]
     servers = [await _open(listeners[0], listener, _tls(tls_cert, tls_key))]
-    for each in filter(None, (node_listener, own_listener)):  # many clients come there from few addresses
+    for inner in filter(None, (node_listener, own_listener)):  # many clients come there from few addresses
         many = replace(limits, newcomers_per_address=limits.newcomers)
-        listeners.append(HttpListener(app, many, proxies, before_writes))
-        servers.append(await _open(listeners[-1], each, None))
+        listeners.append(HttpListener(app, many, proxies, before_writes, descriptors))
+        servers.append(await _open(listeners[-1], inner, None))
     for table in listeners:
         app.sessions.start(table.end_late)
     try:
@@ -101,6 +104,7 @@ async def serving(
     finally:
         for server in servers:
             server.close()
+        await app.end_calls()
         await app.end_mounts()
         await app.sessions.close()
         await asyncio.gather(*(table.close(_CLOSE_TIMEOUT) for table in listeners))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from typing import TypeAlias
 
+from a2c_smcp.mcp_events import TELL_LOG_EVENT
 from a2c_smcp.server.auth.authentication import AuthenticationProvider
-from a2c_smcp.server.directory import Directory
-
-__all__ = ["Limits", "Network", "Settings", "Workers"]
+from a2c_smcp.server.cluster.memory import Directory
 
 MIB = 1024 * 1024
 
@@ -18,7 +19,7 @@ Network = IPv4Network | IPv6Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What clients may use. Sizes are in bytes, times in seconds."""
+    """The limits for clients. Sizes are in bytes, times in seconds."""
 
     max_message: int = 4 * MIB
     max_timeout: int = 3600
@@ -26,6 +27,7 @@ class Limits:
     calls_per_agent: int = 512
     calls_per_computer: int = 512
     in_flight_bytes: int = 64 * MIB
+    arriving_bytes: int = 32 * MIB
     seats_per_connection: int = 64
     updates_per_second: int = 20
     newer_updates_per_second: int = 50
@@ -53,7 +55,7 @@ class Limits:
 
     @property
     def half_open_time(self) -> float:
-        """How long a connection may be lost before the Server notices."""
+        """The time for which a lost connection may go unnoticed."""
         return self.ping_interval + self.ping_timeout + 2
 
     @property
@@ -70,14 +72,14 @@ class Workers:
     count: int
 
     def has(self, node: str) -> bool:
-        """Whether a node is one of them. A process that took the place of a dead one has a second number."""
+        """True if a node is one of them. A process that took the place of a dead one has a second number."""
         numbers = node.removeprefix(f"{self.parent}-").split("-") if node.startswith(f"{self.parent}-") else [""]
         return len(numbers) <= 2 and all(map(str.isdecimal, numbers)) and 1 <= int(numbers[0]) <= self.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What `create_app` is given.
+    """The settings of a Server, for `create_app`.
 
     `auth=None` admits every client. `directory=None` keeps offices in memory. With `trusted_hosts`, the Server answers
     only under these host names and loopback ones. `workers` are the processes that share its port, if there are
@@ -103,3 +105,47 @@ class Settings:
     trusted_proxies: tuple[Network, ...] = ()
     origins: tuple[str, ...] = ()
     admin_key: str | None = field(default=None, repr=False)
+
+
+# How often a computer may tell agents something (WIRE §9).
+
+Kind: TypeAlias = tuple[str, str | None]
+"""The event, and the `req_id` of the call that it is about. All logs are of one kind."""
+
+
+class TellPace:
+    """The tells of one connection in the last second.
+
+    Kinds are counted apart, so that a question is not lost because its call has just reported progress. What is not
+    admitted does not count. It remembers at most `limits.tells_per_second` entries, whatever a client sends.
+    """
+
+    __slots__ = ("_counts", "_limits", "_recent")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._recent: deque[tuple[float, Kind]] = deque()
+        self._counts: Counter[Kind] = Counter()
+
+    def admits(self, event: str, req_id: str | None, now: float) -> bool:
+        """True if one more tell is permitted now. If so, it is counted."""
+        self._forget_until(now - 1)
+        limits = self._limits
+        if event == TELL_LOG_EVENT:
+            req_id, most = None, limits.logs_per_second
+        else:
+            most = limits.tells_per_second if req_id is None else limits.tells_per_call
+        kind = event, req_id
+        if len(self._recent) >= limits.tells_per_second or self._counts[kind] >= most:
+            return False
+        self._recent.append((now, kind))
+        self._counts[kind] += 1
+        return True
+
+    def _forget_until(self, past: float) -> None:
+        recent, counts = self._recent, self._counts
+        while recent and recent[0][0] <= past:
+            _, kind = recent.popleft()
+            counts[kind] -= 1
+            if not counts[kind]:
+                del counts[kind]

@@ -1,1 +1,1 @@
-"""What operators see of a process from outside: metrics for Prometheus, and traces for OpenTelemetry."""
+"""The view of a process from outside: metrics for Prometheus, and traces for OpenTelemetry."""

@@ -1,33 +1,14 @@
-"""The names and attributes of all spans: OpenTelemetry's conventions for GenAI, MCP and RPC, and our own in `a2c.`.
+"""The spans of the package: their names and attributes, and what a span is for the work that it shows.
 
-A span never has arguments, results, messages of errors or credentials.
+The names follow OpenTelemetry's conventions for GenAI, MCP and RPC; our own begin with `a2c.`. A span never has
+arguments, results, messages of errors or credentials.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
-
-__all__ = [
-    "ANSWERED",
-    "ERROR_TYPE",
-    "OUTCOME",
-    "REQUEST_ID",
-    "REQ_ID",
-    "TOOL_ERROR",
-    "AttributeValues",
-    "SpanKindName",
-    "SpanStart",
-    "agent_call",
-    "agent_request",
-    "approval",
-    "computer_call",
-    "connection_wait",
-    "mcp_request",
-    "question",
-    "queue",
-    "relayed",
-    "resend",
-]
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 SpanKindName: TypeAlias = Literal["internal", "client", "server"]
 AttributeValues: TypeAlias = dict[str, "str | int | bool"]
@@ -69,11 +50,15 @@ def relayed(event: str, tool: str | None, computer: str, office: str, req_id: st
 
 def computer_call(tool: str, office: str, agent: str, req_id: str) -> SpanStart:
     """A tool call on the computer, from its arrival to a result that may leave."""
-    return SpanStart(f"{_EXECUTE} {tool}", "server", _tool(tool, req_id) | _SYSTEM | _caller(office, agent, req_id))
+    caller: AttributeValues = {"a2c.office": office, "a2c.agent": agent, REQ_ID: req_id}
+    return SpanStart(f"{_EXECUTE} {tool}", "server", _tool(tool, req_id) | _SYSTEM | caller)
 
 
 def mcp_request(method: str, target: str | None, revision: str, transport: str) -> SpanStart:
-    """A request to an MCP server that is sent without the SDK, which makes such a span itself."""
+    """A request to an MCP server that is sent without the SDK, which makes such a span itself.
+
+    `target` is the name of a tool or prompt. URIs of resources are left out: they may have a password in them.
+    """
     attributes: AttributeValues = {"mcp.method.name": method, "network.transport": transport}
     if revision:
         attributes["mcp.protocol.version"] = revision
@@ -81,10 +66,7 @@ def mcp_request(method: str, target: str | None, revision: str, transport: str) 
         attributes |= {"gen_ai.operation.name": _EXECUTE, "gen_ai.tool.name": target}
     elif method == "prompts/get" and target:
         attributes["gen_ai.prompt.name"] = target
-    elif method == "resources/read" and target:
-        attributes["mcp.resource.uri"] = target
-    names_target = target and method != "resources/read"
-    return SpanStart(f"{method} {target}" if names_target else method, "client", attributes)
+    return SpanStart(f"{method} {target}" if target else method, "client", attributes)
 
 
 def approval(server: str, tool: str) -> SpanStart:
@@ -121,5 +103,30 @@ def _request(event: str, computer: str, office: str | None, req_id: str) -> Attr
     return attributes if office is None else attributes | {"a2c.office": office}
 
 
-def _caller(office: str, agent: str, req_id: str) -> AttributeValues:
-    return {"a2c.office": office, "a2c.agent": agent, REQ_ID: req_id}
+# A span that has begun, as those see it whose work it shows.
+
+Times: TypeAlias = tuple[int, int]
+"""Begin and end of a span, in nanoseconds since 1970."""
+
+
+class LiveSpan(AbstractContextManager["LiveSpan"]):
+    """A span that is current until the block ends. This class itself is the one that does nothing."""
+
+    __slots__ = ()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
+
+    def set(self, name: str, value: str | int | bool) -> None:
+        """Sets an attribute."""
+
+    def fail(self, error_type: str) -> None:
+        """The span is one of a failure, of this kind."""
+
+    def inject(self, meta: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """`_meta` with the context of this span."""
+        return meta
+
+
+Facts: TypeAlias = tuple[Any, ...]
+MoreFacts: TypeAlias = Mapping[str, Any]
+"""The arguments that a function of this module is called with, when its span is made."""

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
 
-__all__ = ["export_traces", "otlp_json"]
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +77,7 @@ def _set_provider(
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider, sampling
 
-    from a2c_smcp.telemetry.own_spans import OwnSpans
-    from a2c_smcp.telemetry.span_writer import SpanWriter
+    from a2c_smcp.telemetry.own_spans import OwnSpans, SpanWriter
     from a2c_smcp.telemetry.spans import Spans
 
     named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
@@ -96,14 +94,14 @@ def _set_provider(
 
 
 def _nothing() -> None:
-    """There are no spans."""
+    """Export nothing."""
 
 
 def _exporters(file: Path | None, environment: Mapping[str, str]) -> list[str]:
-    """What spans are written to. Raises `ConfigError`."""
+    """Return the exporters of spans. Raises `ConfigError`."""
     has_endpoint = any(environment.get(f"{_OTLP}{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT"))
-    given = environment.get("OTEL_TRACES_EXPORTER", "otlp" if has_endpoint else "none")
-    names = [name for name in map(str.strip, given.lower().split(",")) if name and name != "none"]
+    exporters = environment.get("OTEL_TRACES_EXPORTER", "otlp" if has_endpoint else "none")
+    names = [name for name in map(str.strip, exporters.lower().split(",")) if name and name != "none"]
     if wrong := [name for name in names if name not in ("otlp", "console")]:
         raise ConfigError(f"OTEL_TRACES_EXPORTER: {wrong[0]!r} is not known here, give otlp, console or none")
     return ["file", *names] if file else names
@@ -149,8 +147,8 @@ def _http_writer(environment: Mapping[str, str]) -> Callable[[bytes], None]:
     url = environment.get(f"{_OTLP}TRACES_ENDPOINT") or f"{base}/v1/traces"
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"{_OTLP}ENDPOINT: {url!r} is no http or https URL")
-    given = environment.get(f"{_OTLP}TRACES_HEADERS") or environment.get(f"{_OTLP}HEADERS", "")
-    fields = (field.partition("=") for field in given.split(",") if "=" in field)
+    listed = environment.get(f"{_OTLP}TRACES_HEADERS") or environment.get(f"{_OTLP}HEADERS", "")
+    fields = (field.partition("=") for field in listed.split(",") if "=" in field)
     headers = {name.strip(): unquote(value.strip()) for name, _, value in fields}
     timeout = environment.get(f"{_OTLP}TRACES_TIMEOUT") or environment.get(f"{_OTLP}TIMEOUT") or str(_TIMEOUT)
     if not timeout.isdecimal():
@@ -173,8 +171,8 @@ def otlp_json(spans: Sequence[ReadableSpan]) -> dict[str, Any]:
         scope = span.instrumentation_scope
         scopes.setdefault(scope.name if scope else "", []).append(_span(span))
     resource = {"attributes": _attributes(spans[0].resource.attributes)}
-    found = [{"scope": {"name": name}, "spans": of_scope} for name, of_scope in scopes.items()]
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": found}]}
+    by_scope = [{"scope": {"name": name}, "spans": of_scope} for name, of_scope in scopes.items()]
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": by_scope}]}
 
 
 def _span(span: ReadableSpan) -> dict[str, Any]:
@@ -216,4 +214,4 @@ def _value(value: Any) -> dict[str, Any]:
             return {"intValue": str(value)}
         case float():
             return {"doubleValue": value}
-    return {"arrayValue": {"values": [_value(each) for each in value]}}
+    return {"arrayValue": {"values": [_value(item) for item in value]}}

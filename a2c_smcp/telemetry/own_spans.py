@@ -8,35 +8,37 @@ so that spans of other libraries in the same process, which the SDK makes, are i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from dataclasses import dataclass
 from random import getrandbits
+from threading import Event, Lock, Thread
 from time import time_ns
-from types import TracebackType
 from typing import Any, Protocol
 
-from opentelemetry.context import Context, detach, get_current
+from opentelemetry.context import Context, attach, detach, get_current, set_value
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import (
-    INVALID_SPAN_CONTEXT,
-    NonRecordingSpan,
-    SpanContext,
-    Status,
-    StatusCode,
-    TraceFlags,
-)
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags
 
-from a2c_smcp.telemetry.conventions import ERROR_TYPE, AttributeValues, SpanStart
-from a2c_smcp.telemetry.live_span import LiveSpan, Times
+from a2c_smcp.telemetry.conventions import (
+    ERROR_TYPE,
+    AttributeValues,
+    Facts,
+    LiveSpan,
+    MoreFacts,
+    SpanStart,
+    Times,
+)
 from a2c_smcp.telemetry.spans import (
     ERROR,
     KINDS,
     SCOPE,
-    Facts,
-    MoreFacts,
     Spans,
     current_in,
     error_type_of,
@@ -45,7 +47,7 @@ from a2c_smcp.telemetry.spans import (
     make_current,
 )
 
-__all__ = ["Exportable", "OwnSpans"]
+logger = logging.getLogger(__name__)
 
 _RANDOM = 0b10  # all bits of the id of a trace are random (W3C Trace Context, level 2)
 _FLAGS = tuple(map(TraceFlags, range(4)))
@@ -58,7 +60,7 @@ class Exportable(Protocol):
     """A span that has ended."""
 
     def readable(self, resource: Resource) -> ReadableSpan | None:
-        """It as a span of the SDK; `None` if its trace is not recorded."""
+        """Return a span of the SDK; `None` if the trace is not recorded."""
 
 
 class OwnSpans(Spans):
@@ -115,9 +117,7 @@ class _OwnSpan(LiveSpan):
         self._start = time_ns()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         detach(self._token)
         if kind is not None:
             self.fail(error_type_of(kind))
@@ -188,3 +188,77 @@ def _readable(
         end_time=times[1],
         instrumentation_scope=_SCOPE,
     )
+
+
+# The thread that gives spans to exporters. To end a span is to append it to a queue, so that no call waits for it.
+
+_PAUSE = 1.0
+_LAST = 30.0  # seconds that the last spans have
+_MOST = 16 * 1024
+_AT_ONCE = 128  # few, because other threads wait meanwhile
+
+
+class SpanWriter(SpanProcessor):
+    """Exports spans once a second, and the last ones at the end. While exporters are stuck, the oldest are dropped."""
+
+    def __init__(self, exporters: Sequence[SpanExporter], provider: TracerProvider) -> None:
+        self._exporters = exporters
+        self._provider = provider
+        self._waiting: deque[Exportable | ReadableSpan] = deque(maxlen=_MOST)
+        self.add = self._waiting.append
+        self._start()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._restart)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        context = span.get_span_context()
+        if context and context.trace_flags.sampled:
+            self.add(span)
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        self._write()
+        return True
+
+    def shutdown(self) -> None:
+        self._is_over.set()
+        self._thread.join(_LAST)
+        for exporter in self._exporters:
+            exporter.shutdown()
+
+    def _start(self) -> None:
+        self._is_over = Event()
+        self._writing = Lock()
+        self._thread = Thread(target=self._run, name="spans", daemon=True)
+        self._thread.start()
+
+    def _restart(self) -> None:
+        """A child process has no thread yet. The spans that wait are those of its parent."""
+        self._waiting.clear()
+        self._start()
+
+    def _run(self) -> None:
+        attach(set_value("suppress_instrumentation", True))  # no spans of what an exporter does
+        while not self._is_over.wait(_PAUSE):
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        with self._writing:
+            if len(self._waiting) == _MOST:
+                logger.warning("spans are lost: more than %d wait to be exported", _MOST)
+            while spans := self._taken():
+                for exporter in self._exporters:
+                    try:
+                        exporter.export(spans)
+                    except Exception:
+                        logger.exception("spans are lost")
+
+    def _taken(self) -> list[ReadableSpan]:
+        """Take some of the spans that wait."""
+        taken: list[ReadableSpan] = []
+        while self._waiting and len(taken) < _AT_ONCE:
+            span = self._waiting.popleft()
+            readable = span if isinstance(span, ReadableSpan) else span.readable(self._provider.resource)
+            if readable is not None:
+                taken.append(readable)
+        return taken

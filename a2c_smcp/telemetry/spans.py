@@ -1,4 +1,4 @@
-"""Spans of any tracer provider. Only `opentelemetry-api` is used here."""
+"""Spans of any tracer provider. Only `opentelemetry-api` is used here, and only once there is a provider."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from contextvars import Token
-from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 from opentelemetry.context import Context, attach, detach, get_current, get_value
 from opentelemetry.trace import (
@@ -26,25 +25,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from a2c_smcp.telemetry.conventions import ERROR_TYPE, REQ_ID, SpanStart
-from a2c_smcp.telemetry.live_span import LiveSpan, Times
-
-__all__ = [
-    "ERROR",
-    "KINDS",
-    "SCOPE",
-    "Facts",
-    "MoreFacts",
-    "Spans",
-    "current_in",
-    "error_type_of",
-    "extract",
-    "inject",
-    "make_current",
-]
-
-Facts: TypeAlias = tuple[Any, ...]
-MoreFacts: TypeAlias = Mapping[str, Any]
+from a2c_smcp.telemetry.conventions import ERROR_TYPE, REQ_ID, Facts, LiveSpan, MoreFacts, SpanStart, Times
 
 SCOPE = "a2c_smcp"
 KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT, "server": SpanKind.SERVER}
@@ -114,9 +95,7 @@ class _OpenSpan(LiveSpan):
         self._token: Token[Context] = make_current(self._span, self._context, self._req_id)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         detach(self._token)
         if kind is not None:
             self.fail(error_type_of(kind))
@@ -152,13 +131,13 @@ def extract(carrier: Mapping[str, Any]) -> SpanContext | None:
         return None
     if _STATE not in carrier and (usual := _USUAL.fullmatch(header)):
         trace_id, span_id, flags = usual.groups()
-        found = SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16)))
+        context = SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16)))
     else:
         headers = {name: carrier[name] for name in (_PARENT, _STATE) if name in carrier}
         if not all(isinstance(value, str) and len(value) <= _LONGEST for value in headers.values()):
             return None
-        found = get_current_span(_propagator.extract(headers)).get_span_context()
-    return found if found.is_valid else None
+        context = get_current_span(_propagator.extract(headers)).get_span_context()
+    return context if context.is_valid else None
 
 
 def inject(context: SpanContext, meta: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -16,13 +16,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from a2c_smcp.telemetry.conventions import SpanStart
-from a2c_smcp.telemetry.live_span import LiveSpan, Times
+from a2c_smcp.telemetry.conventions import LiveSpan, SpanStart, Times
 
 if TYPE_CHECKING:
     from a2c_smcp.telemetry.spans import Spans
-
-__all__ = ["LiveSpan", "Times", "is_on", "is_within", "log_fields", "record", "record_wait", "span", "until_now", "use"]
 
 P = ParamSpec("P")
 
@@ -31,13 +28,13 @@ _PAUSE = 0.05
 
 
 def use(spans: Spans) -> None:
-    """From now on, spans are made by this."""
+    """Make all spans by this from now on."""
     global _found
     _found = spans
 
 
 def is_on() -> bool:
-    """Whether this process has a tracer provider."""
+    """True if this process has a tracer provider."""
     return _spans() is not None
 
 
@@ -78,7 +75,7 @@ def until_now(seconds: float) -> Times:
 
 
 def is_within() -> bool:
-    """Whether a span is current."""
+    """True if a span is current."""
     spans = _spans()
     return spans is not None and spans.current().is_valid
 

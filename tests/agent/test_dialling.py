@@ -6,8 +6,8 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import Connection
 from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import Unavailable
-from tests.agent.test_reconnect import separate_server
-from tests.computer.hosted import hosted, joins
-from tests.ports import free_port
+from tests.computer.hosted import joins
+from tests.stage.proxies import Proxy, Silent
+from tests.stage.worker import MortalServer
 from tests.waiting import until
 
 Record = Callable[[str, object], None]
@@ -40,20 +40,18 @@ def test_attempts_are_never_more_than_five_seconds_apart_however_many_have_faile
 
 @pytest.mark.covers("back-soon")
 async def test_after_an_outage_of_ten_seconds_all_clients_are_back_within_ten(
-    office: str, tmp_path: Path, record_testsuite_property: Record
+    hosts: Any, mortal: MortalServer, record_testsuite_property: Record
 ) -> None:
-    port, many = free_port(), 50
-    url = f"http://127.0.0.1:{port}"
-    agents = [AsyncSMCPAgentClient(f"agent-{number}", url=url) for number in range(many)]
+    many = 50
+    agents = [AsyncSMCPAgentClient(f"agent-{number}", url=mortal.url) for number in range(many)]
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(separate_server(port))
         for agent in agents:
             await stack.enter_async_context(agent)
-        said = await stack.enter_async_context(hosted(Computer("laptop"), url, office, tmp_path))
-        first.kill()
+        said = await stack.enter_async_context(hosts(Computer("laptop"), mortal.url))
+        await mortal.kill()
         await until(lambda: not any(agent.is_connected for agent in agents))
         await asyncio.sleep(10)  # how long the Server is away
-        await stack.enter_async_context(separate_server(port))
+        await mortal.start()
         begun, took = time.monotonic(), []
 
         async def back(agent: AsyncSMCPAgentClient) -> None:
@@ -62,96 +60,62 @@ async def test_after_an_outage_of_ten_seconds_all_clients_are_back_within_ten(
 
         await asyncio.gather(*map(back, agents), until(lambda: joins(said) == 2, BACK))
         took.sort()
-        record_testsuite_property("back after an outage, seconds: median", round(took[many // 2], 2))
-        record_testsuite_property("back after an outage, seconds: 95 %", round(took[int(many * 0.95)], 2))
-        record_testsuite_property("back after an outage, seconds: last", round(took[-1], 2))
+        for what, seconds in (("median", took[many // 2]), ("95 %", took[int(many * 0.95)]), ("last", took[-1])):
+            record_testsuite_property(f"back after an outage, seconds: {what}", round(seconds, 2))
         assert took[-1] <= BACK
 
 
 @pytest.mark.covers("back-soon")
 async def test_a_server_that_accepts_and_never_answers_is_dialled_again(tmp_path: Path) -> None:
     said: list[str] = []
-    async with silent() as (url, dials):
-        running = Computer("laptop").run(url, office="desk", state_folder=tmp_path, on_connection=said.append)
+    async with Silent() as server:
+        running = Computer("laptop").run(server.url, office="desk", state_folder=tmp_path, on_connection=said.append)
         serving = asyncio.create_task(running)
-        with pytest.raises(Unavailable, match=f"{url} cannot be reached, timed out$"):
-            await asyncio.wait_for(AsyncSMCPAgentClient("planner", url=url).connect(), APART + 2)
-        await until(lambda: len(dials) > 2 * EACH, APART)
+        with pytest.raises(Unavailable, match=f"{server.url} cannot be reached, timed out$"):
+            await asyncio.wait_for(AsyncSMCPAgentClient("planner", url=server.url).connect(), APART + 2)
+        await until(lambda: server.dials > 2 * EACH, APART)
         serving.cancel()
-    assert said == [f"not connected: 503 Server unavailable: {url} cannot be reached, timed out; trying again"]
+    assert said == [f"not connected: 503 Server unavailable: {server.url} cannot be reached, timed out; trying again"]
 
 
-@asynccontextmanager
-async def silent() -> AsyncIterator[tuple[str, list[float]]]:
-    dials: list[float] = []
-    writers: list[asyncio.StreamWriter] = []
-
-    def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        dials.append(time.monotonic())
-        writers.append(writer)
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", dials
-    finally:
-        server.close()
-        for writer in writers:
-            writer.transport.abort()
-
-
-class Ration:
-    """Between a client and its Server: so many bytes from the Server get through, then it ends or goes silent."""
+class Ration(Proxy):
+    """So many bytes from the Server get through, then it ends or goes silent."""
 
     def __init__(self, url: str, size: int, *, hangs_up: bool) -> None:
-        self._host, _, port = url.removeprefix("http://").partition(":")
-        self._port = int(port)
-        self._left = size
+        super().__init__(url)
+        self.left = size
         self._hangs_up = hangs_up
         self.is_used_up = asyncio.Event()
-        self._pumps: set[asyncio.Task[None]] = set()
-        self._writers: list[asyncio.StreamWriter] = []
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[str]:
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await self.dial()
+        told = asyncio.create_task(self._tell(reader, back))
         try:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            while self.left and (data := await there.read(65536)):
+                passed, self.left = data[: self.left], max(0, self.left - len(data))
+                writer.write(passed)
+                await writer.drain()
+            if not self.left:
+                self.is_used_up.set()
+                await (self._cut() if self._hangs_up else asyncio.Event().wait())
+        except OSError:
+            pass
         finally:
-            server.close()
-            self._cut()
-            for pump in self._pumps:
-                pump.cancel()
-            await asyncio.gather(*self._pumps, return_exceptions=True)
+            told.cancel()
+            for each in (writer, back):
+                each.transport.abort()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.append(writer)
-        if self.is_used_up.is_set():
-            if self._hangs_up:
-                writer.transport.abort()
-            return
-        there, back = await asyncio.open_connection(self._host, self._port)
-        self._writers.append(back)
-        pumps = (self._pump(reader, back, None), self._pump(there, writer, self._take))
-        self._pumps |= {asyncio.create_task(pump) for pump in pumps}
-
-    def _take(self, data: bytes) -> bytes:
-        passed, self._left = data[: self._left], max(0, self._left - len(data))
-        return passed
-
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, take: Any) -> None:
+    @staticmethod
+    async def _tell(reader: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         with suppress(OSError):
-            while data := await source.read(65536):
-                sink.write(take(data) if take else data)
-                await sink.drain()
-                if take and not self._left:
-                    self.is_used_up.set()
-                    if self._hangs_up:
-                        self._cut()
-                    return
+            while data := await reader.read(65536):
+                back.write(data)
+                await back.drain()
 
-    def _cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
+    async def _cut(self) -> None:
+        """End the other connections as well."""
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
 
 
 @pytest.fixture
@@ -166,9 +130,8 @@ async def complaints() -> list[str]:
 async def bytes_of_a_dial(url: str) -> int:
     """How much a Server says until a connection is open."""
     plenty = 10**6
-    ration = Ration(url, plenty, hangs_up=True)
-    async with ration.open() as through, Connection(Endpoint(url=through), lambda *_: None):
-        return plenty - ration._left
+    async with Ration(url, plenty, hangs_up=True) as ration, Connection(Endpoint(url=ration.url), lambda *_: None):
+        return plenty - ration.left
 
 
 @pytest.mark.covers("back-soon")
@@ -179,9 +142,8 @@ async def test_a_dial_that_ends_at_any_byte_ends_at_once_and_leaves_nothing_open
     """A Server that goes silent is given up by the client."""
     tasks, total = asyncio.all_tasks(), await bytes_of_a_dial(shared_hub.url)
     for size in range(1, total, STEP):
-        ration = Ration(shared_hub.url, size, hangs_up=hangs_up)
-        async with ration.open() as url:
-            dial = asyncio.create_task(dialled(url))
+        async with Ration(shared_hub.url, size, hangs_up=hangs_up) as ration:
+            dial = asyncio.create_task(dialled(ration.url))
             await asyncio.wait_for(ration.is_used_up.wait(), 20)
             if not hangs_up:
                 await asyncio.sleep(0)
@@ -202,9 +164,8 @@ async def dialled(url: str) -> None:
 @pytest.mark.covers("back-soon")
 async def test_a_connection_whose_server_went_silent_leaves_nothing_open(serve: Any, complaints: list[str]) -> None:
     hub = await serve(limits={"ping_interval": 0.2, "ping_timeout": 0.2})
-    ration = Ration(hub.url, await bytes_of_a_dial(hub.url), hangs_up=False)
-    async with ration.open() as url:
-        await asyncio.wait_for(dialled(url), 5)
+    async with Ration(hub.url, await bytes_of_a_dial(hub.url), hangs_up=False) as ration:
+        await asyncio.wait_for(dialled(ration.url), 5)
     gc.collect()
     await asyncio.sleep(0)
     assert complaints == []

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, Credentials, SMCPAgentClient
-from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, NotAuthenticated, Unavailable
 from a2c_smcp.server import DefaultAuthenticationProvider
-from tests.agent.twins import KINDS, SOON, Twin, at_work
-from tests.computer.hosted import Relay, hosted
 from tests.peer import Peer
-from tests.waiting import until
+from tests.stage.agent import SOON, Line, Twin
+from tests.stage.proxies import Silent
+from tests.stage.raising import raises
+from tests.stage.worker import Worker
+from tests.waiting import until, until_it_goes
 
-both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
 PATIENCE = 60
 
 
@@ -36,23 +36,19 @@ class Provider:
         return Credentials.of_key(self.key)
 
 
-@both
 @pytest.mark.covers("agent-asks")
-async def test_an_exception_of_a_credentials_provider_is_raised_by_connect(
-    kind: Any, shared_hub: Any, office: str
-) -> None:
+async def test_an_exception_of_a_credentials_provider_is_raised_by_connect(kind: Any, planning: Any) -> None:
     provider = Provider()
     provider.failure = LookupError("the vault is closed")
-    agent = Twin(kind("planner", url=shared_hub.url, office=office, auth=provider))
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(LookupError, match="vault"):
-            await agent.connect()
+            await planning(kind, auth=provider).__aenter__()
 
 
 @pytest.mark.covers("agent-rejoins")
-async def test_a_credentials_provider_that_raises_on_a_reconnect_is_called_again(shared_hub: Any, office: str) -> None:
-    provider, relay = Provider(), Relay(shared_hub.url)
-    async with relay.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=office, auth=provider) as agent:
+async def test_a_credentials_provider_that_raises_on_a_reconnect_is_called_again(relay: Line, planning: Any) -> None:
+    provider = Provider()
+    async with planning(url=relay.url, auth=provider) as agent:
         provider.failure = LookupError("the vault is closed")
         relay.cut()
         await until(lambda: provider.asked > 2)
@@ -62,53 +58,38 @@ async def test_a_credentials_provider_that_raises_on_a_reconnect_is_called_again
 
 @pytest.mark.covers("agent-offices")
 async def test_disconnecting_while_connecting_ends_the_connect(office: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        dialled = asyncio.Event()
-
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            dialled.set()
-            await reader.read()
-            writer.close()
-
-        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-            address = server.sockets[0].getsockname()
-            agent = AsyncSMCPAgentClient("planner", url=f"http://127.0.0.1:{address[1]}", office=office)
-            connecting = asyncio.create_task(agent.connect())
-            await dialled.wait()
-            await agent.disconnect()
-            with pytest.raises(Unavailable):
-                await connecting
+    async with asyncio.timeout(PATIENCE), Silent() as server:
+        agent = AsyncSMCPAgentClient("planner", url=server.url, office=office)
+        connecting = asyncio.create_task(agent.connect())
+        await until(lambda: server.dials)
+        await agent.disconnect()
+        with pytest.raises(Unavailable):
+            await connecting
 
 
-@both
 @pytest.mark.covers("agent-rejoins", "agent-handlers", "agent-desktop")
 async def test_an_agent_that_is_refused_for_good_forgets_its_computers_and_can_connect_again(
-    kind: Any, serve: Any, connect: Any, office: str
+    kind: Any, planning: Any, serve: Any, connect: Any, office: str
 ) -> None:
     hub = await serve(auth=DefaultAuthenticationProvider("the right key"))
-    provider, relay, refused = Provider("the right key"), Relay(hub.url), []
+    provider, refused = Provider("the right key"), list[Exception]()
     computer: Peer = await connect(hub, auth={"token": "the right key"})
     answer_like_a_computer(computer)
     await computer.join("computer", "laptop", office)
 
-    class Handler:
-        def on_refused(self, error: Exception) -> None:
-            refused.append(error)
-
+    handler = SimpleNamespace(on_refused=refused.append)
     async with (
-        relay.open() as url,
-        at_work(kind, url=url, office=office, auth=provider, event_handler=Handler()) as agent,
+        Line.opened(hub.url) as relay,
+        planning(kind, url=relay.url, auth=provider, event_handler=handler) as agent,
     ):
-        frames = agent.client.watch_desktop("laptop")
-        if kind is AsyncSMCPAgentClient:
-            assert await anext(frames) == ["window://a.b/c"]
+        frames = agent.watch_desktop("laptop")
+        assert await anext(frames) == ["window://a.b/c"]
         assert set(agent.registry) == {"add"}
         provider.key = "a revoked key"
         relay.cut()
         await until(lambda: refused)
         assert (len(agent.registry), agent.computers) == (0, [])
-        if kind is AsyncSMCPAgentClient:
-            assert await anext(frames, "the end") == "the end"
+        assert await anext(frames, "the end") == "the end"
         with pytest.raises(NotAuthenticated):
             await agent.get_tools("laptop")
         provider.key = "the right key"
@@ -123,100 +104,84 @@ def answer_like_a_computer(computer: Peer) -> None:
     computer.answers("client:tool_call", {"content": [{"type": "text", "text": "done"}]})
 
 
-@both
 @pytest.mark.covers("agent-handlers", "agent-asks")
 async def test_an_agent_that_connects_again_gets_events_and_calls_as_before(
-    kind: Any, shared_hub: Any, office: str, computer: Peer
+    kind: Any, planning: Any, computer: Peer
 ) -> None:
     """Event loops differ from one connection to the next."""
     heard: list[str] = []
     answer_like_a_computer(computer)
 
-    class Handler:
-        def on_tools_received(self, computer: str, tools: list[Any], office: str) -> None:
-            heard.append(computer)
-
-    async with at_work(kind, url=shared_hub.url, office=office, event_handler=Handler()) as agent:
+    handler = SimpleNamespace(on_tools_received=lambda computer, tools, office: heard.append(computer))
+    async with planning(kind, event_handler=handler) as agent:
         for _ in range(2):
+            await agent.connect()
             await agent.connect()
             await until(lambda: heard)
             await asyncio.gather(*(agent.emit_tool_call("laptop", "add") for _ in range(300)))
             await agent.disconnect()
+            await agent.disconnect()
             heard.clear()
 
 
-@both
 @pytest.mark.covers("agent-handlers", "agent-offices")
-async def test_a_handler_may_disconnect(kind: Any, shared_hub: Any, office: str, computer: Peer) -> None:
+async def test_a_handler_may_disconnect(kind: Any, planning: Any, office: str, computer: Peer) -> None:
     answer_like_a_computer(computer)
     done: list[str] = []
 
-    class Async:
-        agent: Any
+    async def leave(data: Any) -> None:
+        await agent.client.disconnect()
+        done.append("disconnected")
 
-        async def on_computer_enter_office(self, data: Any) -> None:
-            await self.agent.disconnect()
-            done.append("disconnected")
+    def leave_and_wait(data: Any) -> None:
+        agent.client.disconnect()
+        done.append("disconnected")
 
-    class Blocking:
-        agent: Any
-
-        def on_computer_enter_office(self, data: Any) -> None:
-            self.agent.disconnect()
-            done.append("disconnected")
-
-    handler = (Async if kind is AsyncSMCPAgentClient else Blocking)()
-    handler.agent = kind("planner", url=shared_hub.url, office=[], event_handler=handler)
-    agent = Twin(handler.agent)
-    await agent.connect()
-    joining = asyncio.ensure_future(agent.join_office(office))
-    await until(lambda: done)
-    await asyncio.wait([joining], timeout=PATIENCE)
-    assert not agent.is_connected
+    handler = leave if kind is AsyncSMCPAgentClient else leave_and_wait
+    async with planning(kind, office=[], event_handler=SimpleNamespace(on_computer_enter_office=handler)) as agent:
+        joining = asyncio.ensure_future(agent.join_office(office))
+        await until(lambda: done)
+        await asyncio.wait([joining], timeout=PATIENCE)
+        assert not agent.is_connected
 
 
 @pytest.mark.covers("agent-offices", "agent-rejoins")
 async def test_an_office_left_without_a_connection_is_free_after_the_reconnect(
-    shared_hub: Any, office: str, connect: Any
+    relay: Line, planning: Any, office: str, connect: Any
 ) -> None:
-    offices, relay = [office, f"{office}-2"], Relay(shared_hub.url)
-    async with relay.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=offices) as agent:
-        relay.close()
-        await until(lambda: not agent.is_connected)
+    offices = [office, f"{office}-2"]
+    async with planning(url=relay.url, office=offices) as agent:
+        await relay.lose(agent)
         await agent.leave_office(office)
         relay.reopen()
         await until(lambda: agent.is_connected)
         assert agent.offices == offices[1:]
-        await until_joins(await connect(), office)
+        await assert_free(office, connect)
 
 
 @pytest.mark.covers("agent-offices")
-async def test_a_join_that_was_given_up_leaves_no_seat_behind(shared_hub: Any, office: str, connect: Any) -> None:
-    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=f"{office}-2") as agent:
+async def test_a_join_that_was_given_up_leaves_no_seat_behind(planning: Any, office: str, connect: Any) -> None:
+    async with planning(office=f"{office}-2") as agent:
         joining = asyncio.create_task(agent.join_office(office))
         await asyncio.sleep(0)
         joining.cancel()
         await asyncio.wait([joining])
         assert agent.offices == [f"{office}-2"]
-        await until_joins(await connect(), office)
+        await assert_free(office, connect)
 
 
-async def until_joins(peer: Peer, office: str) -> None:
-    """Waits until the office has no agent."""
-    request = {"role": "agent", "name": "another", "office_id": office}
-    async with asyncio.timeout(4):  # less than the time for which a lost connection's seats are kept
-        while await peer.ask("server:join_office", request) != (True, None):  # noqa: ASYNC110, nothing tells
-            await asyncio.sleep(0.02)
+async def assert_free(office: str, connect: Any) -> None:
+    """The office has no agent, or soon has none: in less than the time for which a lost connection's seats are kept."""
+    another: Peer = await connect()
+    await until_it_goes(lambda: another.join("agent", "another", office), seconds=4)
 
 
 @pytest.mark.covers("agent-reacts", "agent-offices")
-async def test_a_computer_that_enters_an_office_being_left_is_ignored(
-    shared_hub: Any, office: str, connect: Any
-) -> None:
+async def test_a_computer_that_enters_an_office_being_left_is_ignored(planning: Any, office: str, connect: Any) -> None:
     peers = [await connect() for _ in range(10)]
     for peer in peers:
         answer_like_a_computer(peer)
-    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=[office, f"{office}-2"]) as agent:
+    async with planning(office=[office, f"{office}-2"]) as agent:
         entering = [asyncio.create_task(peer.join("computer", f"c{n}", office)) for n, peer in enumerate(peers)]
         await agent.leave_office(office)
         await asyncio.gather(*entering)
@@ -224,47 +189,29 @@ async def test_a_computer_that_enters_an_office_being_left_is_ignored(
         assert agent.computers == []
 
 
-@both
 @pytest.mark.covers("agent-cancels", "agent-rejoins")
 async def test_without_a_connection_a_call_is_cancelled_at_once(
-    kind: Any, shared_hub: Any, office: str, tmp_path: Path
+    kind: Any, relay: Line, hosts: Any, planning: Any
 ) -> None:
-    computer, relay = Computer("laptop"), Relay(shared_hub.url)
-    seen: list[str] = []
-
-    @computer.tool(auto_apply=True)
-    async def wait() -> None:
-        seen.append("started")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            seen.append("stopped")
-
-    async with (
-        relay.open() as url,
-        hosted(computer, shared_hub.url, office, tmp_path),
-        at_work(kind, url=url, office=office) as agent,
-    ):
-        calling = asyncio.ensure_future(agent.emit_tool_call("laptop", "wait", req_id="slow"))
-        await until(lambda: seen)
-        relay.close()
-        await until(lambda: not agent.is_connected)
+    worker = Worker()
+    async with hosts(worker.computer), planning(kind, url=relay.url) as agent:
+        calling = asyncio.ensure_future(agent.emit_tool_call("laptop", "work", req_id="slow"))
+        await until(lambda: worker.runs)
+        await relay.lose(agent)
         await agent.cancel("slow")
-        with pytest.raises(CallCancelled) as cancelled:
+        with raises(CallCancelled, details={"outcome": "unknown"}):
             await calling
-        assert cancelled.value.details == {"outcome": "unknown"}
         relay.reopen()
-        await until(lambda: seen == ["started", "stopped"])
+        await until(lambda: worker.computer.history[-1].get("error"))
 
 
-@both
 @pytest.mark.covers("agent-cancels")
 async def test_a_call_that_waits_for_others_can_be_cancelled_and_times_out(
-    kind: Any, shared_hub: Any, office: str, computer: Peer
+    kind: Any, planning: Any, computer: Peer
 ) -> None:
     answer_like_a_computer(computer)
     computer.answers("client:tool_call", lambda _: asyncio.Event().wait())
-    async with at_work(kind, url=shared_hub.url, office=office) as agent:
+    async with planning(kind) as agent:
         others = [asyncio.ensure_future(agent.emit_tool_call("laptop", "add")) for _ in range(256)]
         await computer.was_asked("client:tool_call", 256)
         in_line = asyncio.ensure_future(agent.emit_tool_call("laptop", "add", req_id="in-line"))
@@ -279,29 +226,25 @@ async def test_a_call_that_waits_for_others_can_be_cancelled_and_times_out(
 
 @pytest.mark.covers("agent-rejoins")
 async def test_a_request_of_an_unknown_kind_that_waited_for_a_connection_is_not_sent_twice(
-    shared_hub: Any, office: str, computer: Peer
+    computer: Peer, far_planner: Twin, relay: Line
 ) -> None:
-    relay = Relay(shared_hub.url)
     computer.answers("client:count", lambda _: asyncio.Event().wait())
-    async with relay.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=office) as agent:
-        relay.close()
-        await until(lambda: not agent.is_connected)
-        asking = asyncio.create_task(agent.request("client:count", "laptop"))
-        relay.reopen()
-        await computer.was_asked("client:count")
-        await until(lambda: relay.cut() or asking.done())  # polling survives a cut that falls between two polls
-        with pytest.raises(Unavailable):
-            await asking
-        await until(lambda: agent.is_connected)
-        assert len(await computer.was_asked("client:count")) == 1
+    await relay.lose(far_planner)
+    asking = asyncio.create_task(far_planner.request("client:count", "laptop"))
+    relay.reopen()
+    await computer.was_asked("client:count")
+    await until(lambda: relay.cut() or asking.done())  # polling survives a cut that falls between two polls
+    with pytest.raises(Unavailable):
+        await asking
+    await until(lambda: far_planner.is_connected)
+    assert len(await computer.was_asked("client:count")) == 1
 
 
 @pytest.mark.covers("agent-asks")
 @pytest.mark.parametrize("option", ["timeout", "expires"])
-async def test_a_timeout_of_zero_is_refused(option: str, shared_hub: Any, office: str) -> None:
-    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
-        with pytest.raises(BadRequest, match="timeout"):
-            await agent.emit_tool_call("laptop", "add", **{option: 0})
+async def test_a_timeout_of_zero_is_refused(agent: Twin, option: str) -> None:
+    with pytest.raises(BadRequest, match="timeout"):
+        await agent.emit_tool_call("laptop", "add", **{option: 0})
 
 
 @pytest.mark.covers("agent-offices")
@@ -334,9 +277,9 @@ def call_in_a_child(agent: SMCPAgentClient) -> str:
 
 
 @pytest.mark.covers("agent-twins")
-async def test_a_forked_process_must_connect_for_itself(shared_hub: Any, office: str, computer: Peer) -> None:
+async def test_a_forked_process_must_connect_for_itself(planning: Any, computer: Peer) -> None:
     answer_like_a_computer(computer)
-    async with at_work(SMCPAgentClient, url=shared_hub.url, office=office) as agent:
+    async with planning(SMCPAgentClient) as agent:
         async with asyncio.timeout(PATIENCE):
             assert "connect()" in await asyncio.to_thread(call_in_a_child, agent.client)
         assert (await agent.emit_tool_call("laptop", "add")).text == "done"

@@ -7,40 +7,23 @@ import hashlib
 import json
 import re
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from a2c_smcp.computer.computer import Computer
-from tests.agent.conftest import Ended
-from tests.agent.test_transfers import chunk
-from tests.computer.hosted import hosted, ready
 from tests.computer.servers.contents import binary
-from tests.computer.supervised import quick, script
+from tests.computer.supervised import quick
 from tests.on_disk import content_of, names_in
 from tests.peer import Peer
 from tests.program import run_program
+from tests.stage.chunks import CONTENT, chunk, marks_of
+from tests.stage.place import Ended
 
 pytestmark = pytest.mark.covers("transfers-program")
 
-MARKED = {
-    "type": "image",
-    "data": "",
-    "mimeType": "image/png",
-    "_meta": {"a2c_blob_handle": "h", "a2c_total_size": 1_000_001},
-}
-
-
-@pytest.fixture
-async def landing(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[Path]:
-    """A computer called laptop with the server of `contents.py`, and the folder where files land there."""
-    computer = Computer("laptop", policy=quick(), landing=tmp_path / "landing")
-    computer.add_server(script("contents.py", name="contents", default_tool_meta={"auto_apply": True}))
-    async with hosted(computer, shared_hub.url, office, tmp_path / "state"):
-        await ready(computer, "contents")
-        yield tmp_path / "landing"
+MARKED = {"type": "image", "data": "", "mimeType": "image/png", "_meta": marks_of()}
 
 
 def give(*items: tuple[str, int]) -> tuple[str, ...]:
@@ -84,18 +67,16 @@ async def test_binary_never_goes_to_a_terminal(landing: Path, terminal: Any) -> 
 
 
 async def test_binary_of_resources_prompts_and_skills_never_goes_to_a_terminal_either(
-    connect: Any, terminal: Any, office: str
+    computer: Peer, terminal: Any
 ) -> None:
-    content, computer = b64encode(binary(1000)).decode(), await connect()
+    content = b64encode(binary(1000)).decode()
     image = {"type": "image", "mimeType": "image/png", "data": content}
-    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
     computer.answers("client:read_resource", {"contents": [{"uri": "x:y", "blob": content}], "req_id": "x"})
     computer.answers("client:get_prompt", {"messages": [{"role": "user", "content": image}], "req_id": "x"})
     about = {"name": "s", "rel_path": "f", "mime_type": "x/y", "total_size": 1000, "blob_handle": "h"}
     about["sha256"] = hashlib.sha256(binary(1000)).hexdigest()
     computer.answers("client:get_skill", {**about, "req_id": "x"})
     computer.answers("client:get_blob", lambda data: chunk(data, binary(1000)))
-    await computer.join("computer", "laptop", office)
     for words, remedy in (
         (("read", "laptop", "files", "x:y"), "--output FILE saves them"),
         (("prompt", "laptop", "files", "p"), "a pipe or a file gets them"),
@@ -161,7 +142,7 @@ async def test_what_cannot_be_sent_or_saved_is_said_with_what_to_do(
 
 @pytest.mark.parametrize("is_read_only", [True, False])
 async def test_a_refusal_says_why_a_computer_takes_no_files_and_what_its_owner_can_do(
-    is_read_only: bool, run: Any, shared_hub: Any, tmp_path: Path, office: str
+    is_read_only: bool, run: Any, hosts: Any, tmp_path: Path
 ) -> None:
     folder, file = tmp_path / "landing", tmp_path / "file"
     file.write_bytes(b"content")
@@ -169,35 +150,29 @@ async def test_a_refusal_says_why_a_computer_takes_no_files_and_what_its_owner_c
         folder.write_bytes(b"no folder")
     rules = {"read_only": True} if is_read_only else None
     computer = Computer("laptop", policy=quick(), landing=folder, rules=rules)
-    async with hosted(computer, shared_hub.url, office, tmp_path / "state"):
+    async with hosts(computer, state_folder=tmp_path / "state"):
         refused: Ended = await run("put", "laptop", str(file))
     assert (refused.code, refused.out) == (1, "")
-    if is_read_only:
-        assert "agents may only read on this computer. Its owner has to start it without --read-only" in refused.err
-    else:
-        assert "Its owner has to name a folder with --landing DIR that it can write into" in refused.err
+    why = "agents may only read on this computer" if is_read_only else "nothing can be written into the landing root"
+    assert why in refused.err
+    assert "Its owner has to start it with --landing DIR" in refused.err
 
 
 async def test_ctrl_c_in_the_middle_of_a_transfer_leaves_no_half_file(
-    connect: Any, terminal: Any, office: str, tmp_path: Path
+    computer: Peer, terminal: Any, tmp_path: Path
 ) -> None:
     async def first_only(data: dict[str, Any]) -> Any:
         if data["chunk_offset"]:
             await asyncio.Event().wait()
-        return {"upload_id": "u", "chunk_offset": 0} if "eof" in data else chunk(data, binary(1_000_001))
+        return {"upload_id": "u", "chunk_offset": 0} if "eof" in data else chunk(data)
 
-    digest = hashlib.sha256(binary(1_000_001)).hexdigest()
-    computer: Peer = await connect()
-    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
-    marked = {**MARKED, "_meta": {**MARKED["_meta"], "a2c_sha256": digest}}
-    computer.answers("client:tool_call", {"content": [marked], "isError": False})
-    resource = {"uri": "x:y", "blob": "", "_meta": marked["_meta"]}
+    computer.answers("client:tool_call", {"content": [MARKED], "isError": False})
+    resource = {"uri": "x:y", "blob": "", "_meta": MARKED["_meta"]}
     computer.answers("client:read_resource", {"contents": [resource], "req_id": "x"})
     computer.answers("client:get_blob", first_only)
     computer.answers("client:put_blob", first_only)
-    await computer.join("computer", "laptop", office)
     folder, file = tmp_path / "saved", tmp_path / "file"
-    file.write_bytes(binary(1_000_001))
+    file.write_bytes(CONTENT)
     for arguments in (
         ("call", "laptop", "show", "--save", str(folder)),
         ("put", "laptop", str(file)),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +14,10 @@ from a2c_smcp.agent import Answer, AsyncSMCPAgentClient, Question
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, UnsupportedEvent
 from a2c_smcp.registry import ToolNeedsSignIn, report_progress
-from tests.agent.twins import KINDS, at_work
-from tests.computer.hosted import Relay, hosted
 from tests.peer import Peer
+from tests.stage.agent import Line, Twin
+from tests.stage.raising import raises
 from tests.waiting import until
-
-both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 DONE = {"content": [{"type": "text", "text": "done"}], "isError": False}
@@ -41,13 +38,22 @@ class Laptop:
         peer.answers("client:get_tools", {"tools": [ECHO], "req_id": "x"})
         peer.answers("client:answer_question", self._on_answer)
         peer.answers("client:get_questions", lambda data: {"questions": self.open, "req_id": data["req_id"]})
+        self.does()
 
-    def does(self, work: Callable[[dict[str, Any]], Awaitable[Any]]) -> None:
+    def does(self, *steps: Callable[[dict[str, Any]], Awaitable[Any]]) -> None:
+        """Have calls do this, one step after the other. The last one may return the result."""
+
         async def call(data: dict[str, Any]) -> Any:
             self.calls.append(data)
-            return await work(data) or DONE
+            result = None
+            for step in steps:
+                result = await step(data)
+            return result if isinstance(result, dict) and "delivered" not in result else DONE
 
         self.peer.answers("client:tool_call", call)
+
+    def progress(self, progress: float, **more: Any) -> Callable[[dict[str, Any]], Awaitable[Any]]:
+        return lambda call: self.tell("progress", call, progress=progress, **more)
 
     async def tell(self, what: str, call: dict[str, Any], **more: Any) -> Any:
         return await self.peer.ask(f"server:tell_{what}", {"agent": "planner", "req_id": call["req_id"], **more})
@@ -73,27 +79,31 @@ def laptop(computer: Peer, office: str) -> Laptop:
     return Laptop(computer, office)
 
 
-@pytest.fixture
-def start(shared_hub: Any, office: str) -> Callable[..., Any]:
-    return lambda kind, **options: at_work(kind, **{"url": shared_hub.url, "office": office, **options})
+def held(kind: Any, begun: Callable[..., Any], go: threading.Event, result: Any = None) -> Callable[..., Any]:
+    """A callback for this kind of client that says when it has begun, and gives its result when it may go on."""
+
+    def wait(*told: Any) -> Any:
+        begun(*told)
+        go.wait(60)
+        return result
+
+    async def wait_async(*told: Any) -> Any:
+        begun(*told)
+        await until(go.is_set)
+        return result
+
+    return wait_async if kind is AsyncSMCPAgentClient else wait
 
 
 # Progress
 
 
-@both
 @pytest.mark.covers("9-tell_progress", "agent-progress")
-async def test_progress_reaches_the_callback_before_the_result(kind: Any, laptop: Laptop, start: Any) -> None:
+async def test_progress_reaches_the_callback_before_the_result(laptop: Laptop, agent: Twin) -> None:
     heard: list[Any] = []
 
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.tell("progress", call, progress=1, total=2, message="half")
-        await until(lambda: heard)
-        await laptop.tell("progress", call, progress=2.5)
-
-    laptop.does(work)
-    async with start(kind) as agent:
-        result = await agent.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
+    laptop.does(laptop.progress(1, total=2, message="half"), lambda _: until(lambda: heard), laptop.progress(2.5))
+    result = await agent.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
     assert result.text == "done"
     assert heard == [(1, 2, "half"), (2.5, None, None)]
     assert laptop.calls[0]["progress"] is True
@@ -101,7 +111,7 @@ async def test_progress_reaches_the_callback_before_the_result(kind: Any, laptop
 
 @pytest.mark.covers("agent-progress")
 async def test_all_progress_of_a_tool_that_reports_and_ends_at_once_reaches_the_callback(
-    shared_hub: Any, office: str, tmp_path: Path
+    hosts: Any, planning: Any
 ) -> None:
     heard: list[float] = []
     computer = Computer("laptop")
@@ -112,19 +122,14 @@ async def test_all_progress_of_a_tool_that_reports_and_ends_at_once_reaches_the_
             report_progress(progress, 100)
         return "done"
 
-    options = {"url": shared_hub.url, "office": office}
-    async with hosted(computer, shared_hub.url, office, tmp_path), at_work(AsyncSMCPAgentClient, **options) as agent:
+    async with hosts(computer), planning() as agent:
         await agent.emit_tool_call("laptop", "burst", on_progress=lambda *report: heard.append(report[0]))
     assert heard == [0, 50, 100]
 
 
 @pytest.mark.covers("agent-progress")
-async def test_a_plain_call_asks_for_nothing_but_whole_results(laptop: Laptop, start: Any) -> None:
-    async def work(call: dict[str, Any]) -> None: ...
-
-    laptop.does(work)
-    async with start(AsyncSMCPAgentClient) as agent:
-        await agent.emit_tool_call("laptop", "echo")
+async def test_a_plain_call_asks_for_nothing_but_whole_results(laptop: Laptop, planner: Twin) -> None:
+    await planner.emit_tool_call("laptop", "echo")
     assert laptop.calls[0].keys() == {"agent", "req_id", "computer", "tool_name", "params", "timeout", "blobs"}
 
 
@@ -132,27 +137,24 @@ async def test_a_plain_call_asks_for_nothing_but_whole_results(laptop: Laptop, s
 @pytest.mark.parametrize(
     "odd", [{}, {"progress": 1}, {"progress": True}, {"progress": "2"}, {"progress": None}], ids=str
 )
-async def test_progress_that_does_not_grow_or_is_malformed_is_dropped(odd: Any, laptop: Laptop, start: Any) -> None:
+async def test_progress_that_does_not_grow_or_is_malformed_is_dropped(laptop: Laptop, planner: Twin, odd: Any) -> None:
     heard: list[Any] = []
 
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.tell("progress", call, progress=1)
-        await until(lambda: heard)
-        await laptop.tell("progress", call, **odd)
-        await laptop.tell("progress", {"req_id": "another"}, progress=7)
-        await laptop.tell("progress", call, progress=3, total="many", message=7)
-
-    laptop.does(work)
-    async with start(AsyncSMCPAgentClient) as agent:
-        await agent.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
+    laptop.does(
+        laptop.progress(1),
+        lambda _: until(lambda: heard),
+        lambda call: laptop.tell("progress", call, **odd),
+        lambda _: laptop.tell("progress", {"req_id": "another"}, progress=7),
+        laptop.progress(3, total="many", message=7),
+    )
+    await planner.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
     assert heard[0] == (1, None, None)
     assert {report[0] for report in heard} <= {1, 3}
 
 
-@both
 @pytest.mark.covers("agent-progress")
 async def test_progress_after_the_result_and_of_another_computer_is_dropped(
-    kind: Any, laptop: Laptop, office: str, connect: Any, start: Any
+    kind: Any, planning: Any, laptop: Laptop, office: str, connect: Any
 ) -> None:
     heard: list[Any] = []
     tower = Laptop(await connect(), office)
@@ -162,25 +164,17 @@ async def test_progress_after_the_result_and_of_another_computer_is_dropped(
         assert await tower.tell("progress", call, progress=1) == {"delivered": True}
 
     laptop.does(work)
-    async with start(kind) as agent:
+    async with planning(kind) as agent:
         await agent.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
         await laptop.tell("progress", laptop.calls[0], progress=2)
         await agent.list_room()
     assert heard == []
 
 
-@both
 @pytest.mark.covers("agent-progress")
-async def test_a_slow_callback_delays_nobody_and_gets_the_newest(kind: Any, laptop: Laptop, start: Any) -> None:
+async def test_a_slow_callback_delays_nobody_and_gets_the_newest(laptop: Laptop, agent: Twin, kind: Any) -> None:
     heard, go, told = list[float](), threading.Event(), asyncio.Event()
-
-    def slow(progress: float, *_: Any) -> None:
-        heard.append(progress)
-        go.wait(60)
-
-    async def slow_async(progress: float, *_: Any) -> None:
-        heard.append(progress)
-        await until(go.is_set)
+    slow = held(kind, lambda progress, *_: heard.append(progress), go)
 
     async def work(call: dict[str, Any]) -> None:
         if call.get("progress"):
@@ -192,55 +186,38 @@ async def test_a_slow_callback_delays_nobody_and_gets_the_newest(kind: Any, lapt
             await until(go.is_set)
 
     laptop.does(work)
-    callback = slow_async if kind is AsyncSMCPAgentClient else slow
-    async with start(kind) as agent:
-        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", on_progress=callback))
-        await told.wait()
-        assert (await agent.emit_tool_call("laptop", "echo")).text == "done"
-        go.set()
-        await call
+    call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", on_progress=slow))
+    await told.wait()
+    assert (await agent.emit_tool_call("laptop", "echo")).text == "done"
+    go.set()
+    await call
     assert heard == [1, 7]
 
 
-@both
 @pytest.mark.covers("agent-progress")
-async def test_a_callback_that_fails_is_logged(
-    kind: Any, laptop: Laptop, start: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_callback_that_fails_is_logged(laptop: Laptop, agent: Twin, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("no")
 
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.tell("progress", call, progress=1)
-
-    laptop.does(work)
-    async with start(kind) as agent:
-        assert (await agent.emit_tool_call("laptop", "echo", on_progress=fail)).text == "done"
+    laptop.does(laptop.progress(1))
+    assert (await agent.emit_tool_call("laptop", "echo", on_progress=fail)).text == "done"
     assert "on_progress failed" in caplog.text
 
 
-@both
 @pytest.mark.covers("agent-progress", "registry-progress")
-async def test_progress_reaches_a_call_of_the_registry(kind: Any, laptop: Laptop, start: Any) -> None:
+async def test_progress_reaches_a_call_of_the_registry(laptop: Laptop, agent: Twin) -> None:
     heard: list[Any] = []
 
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.tell("progress", call, progress=1, total=2)
-
-    laptop.does(work)
-    async with start(kind) as agent:
-        result = await agent.registry.acall("echo", {}, on_progress=lambda *report: heard.append(report))
-        assert result == "done"
-        assert heard == [(1, 2, None)]
-        assert await agent.use("echo") == "done"
+    laptop.does(laptop.progress(1, total=2))
+    result = await agent.registry.acall("echo", {}, on_progress=lambda *report: heard.append(report))
+    assert result == "done"
+    assert heard == [(1, 2, None)]
+    assert await agent.use("echo") == "done"
     assert "progress" not in laptop.calls[-1]
 
 
-@both
 @pytest.mark.covers("agent-progress", "registry-progress")
-async def test_a_function_of_a_computer_reports_its_progress(
-    kind: Any, shared_hub: Any, office: str, tmp_path: Path
-) -> None:
+async def test_a_function_of_a_computer_reports_its_progress(kind: Any, hosts: Any, planning: Any) -> None:
     heard, computer = list[Any](), Computer("desk")
 
     @computer.tool(auto_apply=True)
@@ -249,8 +226,7 @@ async def test_a_function_of_a_computer_reports_its_progress(
             report_progress(step, steps, f"step {step}")
         return steps
 
-    options: dict[str, Any] = {"url": shared_hub.url, "office": office}
-    async with hosted(computer, shared_hub.url, office, tmp_path), at_work(kind, **options) as agent:
+    async with hosts(computer), planning(kind) as agent:
         arguments = {"steps": 3}
         result = await agent.emit_tool_call("desk", "count", arguments, on_progress=lambda *told: heard.append(told))
         assert result.text == "3"
@@ -260,7 +236,7 @@ async def test_a_function_of_a_computer_reports_its_progress(
 
 @pytest.mark.covers("agent-call-options")
 async def test_a_function_that_reports_progress_outlives_the_timeout_of_an_extended_call(
-    shared_hub: Any, office: str, tmp_path: Path
+    hosts: Any, planning: Any
 ) -> None:
     computer = Computer("desk")
 
@@ -271,8 +247,7 @@ async def test_a_function_that_reports_progress_outlives_the_timeout_of_an_exten
             await asyncio.sleep(step)
         return "done"
 
-    options: dict[str, Any] = {"url": shared_hub.url, "office": office}
-    async with hosted(computer, shared_hub.url, office, tmp_path), at_work(AsyncSMCPAgentClient, **options) as agent:
+    async with hosts(computer), planning() as agent:
         result = await agent.emit_tool_call("desk", "work", {"step": 0.2}, timeout=1, extend=True)
         assert result.text == "done"
         with pytest.raises(CallTimeout):
@@ -298,14 +273,12 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-@both
 @pytest.mark.parametrize("case", ANSWERS, ids=lambda case: str(case[1]))
 @pytest.mark.covers("9-tell_question", "9-answer_question", "agent-questions")
-async def test_a_question_is_answered_by_the_callback(kind: Any, case: Any, laptop: Laptop, start: Any) -> None:
+async def test_a_question_is_answered_by_the_callback(laptop: Laptop, agent: Twin, case: Any) -> None:
     callback, expected = case
     laptop.does(laptop.ask)
-    async with start(kind) as agent:
-        result = await agent.emit_tool_call("laptop", "echo", on_question=callback)
+    result = await agent.emit_tool_call("laptop", "echo", on_question=callback)
     assert result.text == "done"
     assert laptop.answered[0].items() >= expected.items()
     assert laptop.answered[0]["question_id"] == "q-1"
@@ -314,115 +287,52 @@ async def test_a_question_is_answered_by_the_callback(kind: Any, case: Any, lapt
 
 
 @pytest.mark.covers("agent-questions")
-async def test_a_question_says_what_it_is_about(laptop: Laptop, start: Any, office: str) -> None:
+async def test_a_question_says_what_it_is_about(laptop: Laptop, planner: Twin, office: str) -> None:
     seen: list[Question] = []
 
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.ask(call, tool_name="echo", mcp_server="notes")
-
-    laptop.does(work)
-    async with start(AsyncSMCPAgentClient) as agent:
-        await agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=seen.append)
-    assert seen == [
-        Question(
-            "Who?",
-            schema=SCHEMA,
-            computer="laptop",
-            server="notes",
-            tool="echo",
-            agent="planner",
-            req_id="r-1",
-            question_id="q-1",
-            office=office,
-        )
-    ]
-
-
-@both
-@pytest.mark.covers("agent-questions")
-async def test_two_questions_in_a_row(kind: Any, laptop: Laptop, start: Any) -> None:
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.ask(call, "q-1")
-        await laptop.ask(call, "q-2")
-
-    laptop.does(work)
-    async with start(kind) as agent:
-        await agent.emit_tool_call("laptop", "echo", on_question=lambda question: {"name": question.question_id})
-    assert [answer["content"]["name"] for answer in laptop.answered] == ["q-1", "q-2"]
-
-
-@both
-@pytest.mark.covers("agent-questions")
-async def test_an_answer_that_does_not_fit_is_asked_for_again(kind: Any, laptop: Laptop, start: Any) -> None:
-    problems: list[str] = []
-    laptop.acks = [BadRequest("name: too short", field="content").to_wire()]
-
-    def answer(question: Question) -> dict[str, Any]:
-        problems.append(question.problem)
-        return {"name": "Ada" if question.problem else ""}
-
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.ask(call)
-        await until(lambda: len(laptop.answered) == 2)
-
-    laptop.does(work)
-    async with start(kind) as agent:
-        await agent.emit_tool_call("laptop", "echo", on_question=answer)
-    assert problems == ["", "name: too short"]
-    assert [each["content"] for each in laptop.answered] == [{"name": ""}, {"name": "Ada"}]
+    laptop.does(lambda call: laptop.ask(call, tool_name="echo", mcp_server="notes"))
+    await planner.emit_tool_call("laptop", "echo", req_id="r-1", on_question=seen.append)
+    where = {"computer": "laptop", "server": "notes", "tool": "echo", "agent": "planner", "office": office}
+    assert seen == [Question("Who?", schema=SCHEMA, req_id="r-1", question_id="q-1", **where)]
 
 
 @pytest.mark.covers("agent-questions")
-async def test_a_callback_that_never_fits_cancels_in_the_end(laptop: Laptop, start: Any) -> None:
+async def test_a_callback_that_never_fits_cancels_in_the_end(laptop: Laptop, planner: Twin) -> None:
     laptop.acks = [BadRequest("no").to_wire() for _ in range(5)]
 
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.ask(call)
-        await until(lambda: laptop.answered[-1]["action"] == "cancel")
-
-    laptop.does(work)
-    async with start(AsyncSMCPAgentClient) as agent:
-        await agent.emit_tool_call("laptop", "echo", on_question=lambda question: {"name": ""})
+    laptop.does(laptop.ask, lambda _: until(lambda: laptop.answered[-1]["action"] == "cancel"))
+    await planner.emit_tool_call("laptop", "echo", on_question=lambda question: {"name": ""})
     assert [answer["action"] for answer in laptop.answered] == ["accept"] * 5 + ["cancel"]
 
 
 @pytest.mark.covers("agent-questions")
 @pytest.mark.parametrize("code", [404, 410])
 async def test_an_answer_to_a_question_that_is_over_is_dropped(
-    code: int, laptop: Laptop, start: Any, caplog: pytest.LogCaptureFixture
+    laptop: Laptop, planner: Twin, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     laptop.acks = [{"code": code, "message": "it is over", "details": {}}]
     asked: list[Question] = []
 
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.ask(call)
-        await until(lambda: "was not taken" in caplog.text)
-
-    laptop.does(work)
-    async with start(AsyncSMCPAgentClient) as agent:
-        assert (await agent.emit_tool_call("laptop", "echo", on_question=asked.append)).text == "done"
+    laptop.does(laptop.ask, lambda _: until(lambda: "was not taken" in caplog.text))
+    assert (await planner.emit_tool_call("laptop", "echo", on_question=asked.append)).text == "done"
     assert len(asked) == len(laptop.answered) == 1
     assert "it is over" in caplog.text
 
 
 @pytest.mark.covers("agent-questions")
-async def test_an_answer_that_meets_a_passing_trouble_is_sent_again(laptop: Laptop, start: Any) -> None:
+async def test_an_answer_that_meets_a_passing_trouble_is_sent_again(laptop: Laptop, planner: Twin) -> None:
     laptop.acks = [{"code": 429, "message": "Too much at once", "details": {}}]
 
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.ask(call)
-        await until(lambda: len(laptop.answered) == 2)
-
-    laptop.does(work)
+    laptop.does(laptop.ask, lambda _: until(lambda: len(laptop.answered) == 2))
     asked: list[Question] = []
-    async with start(AsyncSMCPAgentClient) as agent:
-        await agent.emit_tool_call("laptop", "echo", on_question=asked.append)
+    await planner.emit_tool_call("laptop", "echo", on_question=asked.append)
     assert len(asked) == 1
     assert [answer["action"] for answer in laptop.answered] == ["cancel", "cancel"]
 
 
 @pytest.mark.covers("9-tell_question_ended", "agent-questions")
-async def test_a_question_that_ends_cancels_the_callback(laptop: Laptop, start: Any) -> None:
+@pytest.mark.parametrize("ending", ["the question ends", "the result comes", "the call is cancelled"])
+async def test_a_callback_is_cancelled_when(laptop: Laptop, planner: Twin, ending: str) -> None:
     begun, cancelled = asyncio.Event(), asyncio.Event()
 
     async def wait(question: Question) -> None:
@@ -435,48 +345,26 @@ async def test_a_question_that_ends_cancels_the_callback(laptop: Laptop, start: 
     async def work(call: dict[str, Any]) -> None:
         await laptop.tell("question", call, question_id="q-1", request=ASK)
         await begun.wait()
-        await laptop.tell("question_ended", call, question_id="q-1")
-        await cancelled.wait()
-
-    laptop.does(work)
-    async with start(AsyncSMCPAgentClient) as agent:
-        assert (await agent.emit_tool_call("laptop", "echo", on_question=wait)).text == "done"
-    assert laptop.answered == []
-
-
-@pytest.mark.covers("agent-questions")
-@pytest.mark.parametrize("ending", ["result", "cancel"])
-async def test_a_call_that_ends_cancels_its_callback(ending: str, laptop: Laptop, start: Any) -> None:
-    begun, cancelled = asyncio.Event(), asyncio.Event()
-
-    async def wait(question: Question) -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.tell("question", call, question_id="q-1", request=ASK)
-        await begun.wait()
-        if ending == "cancel":
-            await asyncio.Event().wait()
-
-    laptop.does(work)
-    async with start(AsyncSMCPAgentClient) as agent:
-        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", on_question=wait))
-        await begun.wait()
-        if ending == "cancel":
-            call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        async with asyncio.timeout(60):
+        if ending == "the question ends":
+            await laptop.tell("question_ended", call, question_id="q-1")
             await cancelled.wait()
+        elif ending == "the call is cancelled":
+            await asyncio.Event().wait()
+
+    laptop.does(work)
+    call = asyncio.ensure_future(planner.emit_tool_call("laptop", "echo", on_question=wait))
+    await begun.wait()
+    if ending == "the call is cancelled":
+        call.cancel()
+    async with asyncio.timeout(60):
+        await asyncio.wait([call])
+        await cancelled.wait()
+    assert call.cancelled() or call.result().text == "done"
     assert laptop.answered == []
 
 
-@both
 @pytest.mark.covers("agent-questions")
-async def test_a_question_is_put_once_however_often_it_is_told(kind: Any, laptop: Laptop, start: Any) -> None:
+async def test_a_question_is_put_once_however_often_it_is_told(laptop: Laptop, agent: Twin) -> None:
     asked: list[str] = []
 
     def answer(question: Question) -> dict[str, Any]:
@@ -491,8 +379,7 @@ async def test_a_question_is_put_once_however_often_it_is_told(kind: Any, laptop
         await laptop.ask(call, "q-2")
 
     laptop.does(work)
-    async with start(kind) as agent:
-        await agent.emit_tool_call("laptop", "echo", on_question=answer)
+    await agent.emit_tool_call("laptop", "echo", on_question=answer)
     assert asked == ["q-1", "q-2"]
     assert [answer["question_id"] for answer in laptop.answered] == ["q-1", "q-2"]
 
@@ -509,55 +396,47 @@ async def test_a_question_is_put_once_however_often_it_is_told(kind: Any, laptop
     ],
     ids=str,
 )
-async def test_a_malformed_question_is_ignored(odd: Any, laptop: Laptop, start: Any) -> None:
+async def test_a_malformed_question_is_ignored(laptop: Laptop, planner: Twin, odd: Any) -> None:
     asked: list[str] = []
 
     def answer(question: Question) -> None:
         asked.append(question.question_id)
 
-    async def work(call: dict[str, Any]) -> None:
-        await laptop.tell("question", call, **odd)
-        await laptop.ask(call)
-
-    laptop.does(work)
-    async with start(AsyncSMCPAgentClient) as agent:
-        await agent.emit_tool_call("laptop", "echo", on_question=answer)
+    laptop.does(lambda call: laptop.tell("question", call, **odd), laptop.ask)
+    await planner.emit_tool_call("laptop", "echo", on_question=answer)
     assert asked == ["q-1"]
 
 
 @pytest.mark.covers("agent-questions")
-async def test_a_computer_cannot_ask_without_end(laptop: Laptop, start: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_computer_cannot_ask_without_end(
+    laptop: Laptop, planner: Twin, caplog: pytest.LogCaptureFixture
+) -> None:
     go = asyncio.Event()
 
     async def wait(question: Question) -> None:
         await asyncio.Event().wait()
 
-    async def work(call: dict[str, Any]) -> None:
-        await go.wait()
-
-    laptop.does(work)
+    laptop.does(lambda _: go.wait())
     laptop.open = [{"req_id": "r-1", "question_id": f"q-{number}", "request": ASK} for number in range(100)]
-    async with start(AsyncSMCPAgentClient) as agent:
-        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=wait))
-        await until(lambda: laptop.calls)
-        listening = agent.client._flows._listening
-        listening.on_seated(laptop.office)
-        await until(lambda: "there are too many" in caplog.text)
-        assert len(listening._calls["r-1"].questions._open) == 32
-        go.set()
-        await call
-        assert listening._calls == {}
+    call = asyncio.ensure_future(planner.emit_tool_call("laptop", "echo", req_id="r-1", on_question=wait))
+    await until(lambda: laptop.calls)
+    listening = planner.client._flows._listening
+    listening.on_seated(laptop.office)
+    await until(lambda: "there are too many" in caplog.text)
+    assert len(listening._calls["r-1"].questions._open) == 32
+    go.set()
+    await call
+    assert listening._calls == {}
 
 
-@both
 @pytest.mark.covers("agent-questions")
-async def test_the_clients_own_callback_answers_for_all_calls(kind: Any, laptop: Laptop, start: Any) -> None:
+async def test_the_clients_own_callback_answers_for_all_calls(kind: Any, planning: Any, laptop: Laptop) -> None:
     async def work(call: dict[str, Any]) -> None:
         if call.get("questions"):
             await laptop.ask(call, f"q-{len(laptop.calls)}")
 
     laptop.does(work)
-    async with start(kind, on_question=lambda question: {"name": "everybody's"}) as agent:
+    async with planning(kind, on_question=lambda question: {"name": "everybody's"}) as agent:
         await agent.emit_tool_call("laptop", "echo")
         await agent.use("echo")
         await agent.emit_tool_call("laptop", "echo", on_question=lambda question: {"name": "its own"})
@@ -566,18 +445,13 @@ async def test_the_clients_own_callback_answers_for_all_calls(kind: Any, laptop:
     assert [call.get("questions") for call in laptop.calls] == [True, True, True, None]
 
 
-@both
 @pytest.mark.covers("9-get_questions", "9-answer_question", "agent-questions")
-async def test_questions_may_be_listed_and_answered_by_hand(kind: Any, laptop: Laptop, start: Any) -> None:
+async def test_questions_may_be_listed_and_answered_by_hand(kind: Any, planning: Any, laptop: Laptop) -> None:
     notices: list[str] = []
-
-    class Listener:
-        def on_notice(self, event: str, data: dict[str, Any]) -> None:
-            notices.append(event)
-
+    listener = SimpleNamespace(on_notice=lambda event, data: notices.append(event))
     laptop.does(laptop.ask)
     laptop.open = [{"req_id": "r-1", "question_id": "q-1", "request": ASK, "tool_name": "echo"}, {"odd": 1}]
-    async with start(kind, event_handler=Listener()) as agent:
+    async with planning(kind, event_handler=listener) as agent:
         call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", questions=True))
         await until(lambda: "notify:tell_question" in notices)
         (question,) = await agent.get_questions("laptop")
@@ -587,21 +461,19 @@ async def test_questions_may_be_listed_and_answered_by_hand(kind: Any, laptop: L
         with pytest.raises(BadRequest):
             await agent.answer_question("laptop", "q-1", 7)
         laptop.acks = [{"code": 410, "message": "it is over", "details": {}}]
-        with pytest.raises(SMCPError) as caught:
+        with raises(SMCPError, code=410):
             await agent.answer_question("laptop", "q-1", None)
-        assert caught.value.code == 410
     assert laptop.answered[0]["content"] == {"name": "Ada"}
 
 
 # Connections that are lost
 
 
-@both
 @pytest.mark.covers("agent-questions", "agent-rejoins")
 async def test_a_question_told_while_the_agent_was_away_is_found_and_put_once(
-    kind: Any, laptop: Laptop, shared_hub: Any, office: str
+    laptop: Laptop, far_agent: Twin, relay: Line
 ) -> None:
-    relay, asked, called = Relay(shared_hub.url), list[str](), asyncio.Event()
+    asked, called = list[str](), asyncio.Event()
 
     def answer(question: Question) -> dict[str, Any]:
         asked.append(question.question_id)
@@ -613,59 +485,36 @@ async def test_a_question_told_while_the_agent_was_away_is_found_and_put_once(
         await until(lambda: laptop.answered[-1]["question_id"] == "q-2")
 
     laptop.does(work)
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(relay.open())
-        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
-        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=answer))
-        await called.wait()
-        relay.close()
-        await until(lambda: not agent.is_connected)
-        laptop.open = [{"req_id": "r-1", "question_id": each, "request": ASK} for each in ("q-1", "q-2")]
-        relay.reopen()
-        assert (await call).text == "done"
+    call = asyncio.ensure_future(far_agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=answer))
+    await called.wait()
+    await relay.lose(far_agent)
+    laptop.open = [{"req_id": "r-1", "question_id": each, "request": ASK} for each in ("q-1", "q-2")]
+    relay.reopen()
+    assert (await call).text == "done"
     assert asked == ["q-1", "q-2"]
     assert len(laptop.calls) == 1
 
 
-@both
 @pytest.mark.covers("agent-questions", "agent-rejoins")
 async def test_an_answer_given_while_the_agent_was_away_arrives(
-    kind: Any, laptop: Laptop, shared_hub: Any, office: str
+    laptop: Laptop, far_agent: Twin, kind: Any, relay: Line
 ) -> None:
-    relay, asked, go = Relay(shared_hub.url), threading.Event(), threading.Event()
-
-    def answer(question: Question) -> dict[str, Any]:
-        asked.set()
-        go.wait(60)
-        return {"name": "Ada"}
-
-    async def answer_async(question: Question) -> dict[str, Any]:
-        asked.set()
-        await until(go.is_set)
-        return {"name": "Ada"}
-
+    asked, go = threading.Event(), threading.Event()
+    answer = held(kind, lambda question: asked.set(), go, {"name": "Ada"})
     laptop.does(laptop.ask)
     laptop.open = [{"req_id": "r-1", "question_id": "q-1", "request": ASK}]
-    callback = answer_async if kind is AsyncSMCPAgentClient else answer
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(relay.open())
-        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
-        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=callback))
-        await until(asked.is_set)
-        relay.close()
-        await until(lambda: not agent.is_connected)
-        go.set()
-        relay.reopen()
-        assert (await call).text == "done"
+    call = asyncio.ensure_future(far_agent.emit_tool_call("laptop", "echo", req_id="r-1", on_question=answer))
+    await until(asked.is_set)
+    await relay.lose(far_agent)
+    go.set()
+    relay.reopen()
+    assert (await call).text == "done"
     assert [each["content"] for each in laptop.answered] == [{"name": "Ada"}]
 
 
-@both
 @pytest.mark.covers("agent-progress", "agent-rejoins")
-async def test_progress_goes_on_after_a_lost_connection(
-    kind: Any, laptop: Laptop, shared_hub: Any, office: str
-) -> None:
-    relay, heard = Relay(shared_hub.url), list[Any]()
+async def test_progress_goes_on_after_a_lost_connection(laptop: Laptop, far_agent: Twin, relay: Line) -> None:
+    heard = list[Any]()
 
     async def work(call: dict[str, Any]) -> None:
         await laptop.tell("progress", call, progress=1)
@@ -679,10 +528,7 @@ async def test_progress_goes_on_after_a_lost_connection(
                 await asyncio.sleep(0.15)  # 10 a second are carried
 
     laptop.does(work)
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(relay.open())
-        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
-        result = await agent.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
+    result = await far_agent.emit_tool_call("laptop", "echo", on_progress=lambda *report: heard.append(report))
     assert result.text == "done"
     assert len(laptop.calls) == 1
 
@@ -690,43 +536,19 @@ async def test_progress_goes_on_after_a_lost_connection(
 # Other options
 
 
-@both
 @pytest.mark.covers("agent-call-options")
-async def test_options_are_sent_as_fields(kind: Any, laptop: Laptop, start: Any) -> None:
-    async def work(call: dict[str, Any]) -> None: ...
-
-    laptop.does(work)
-    async with start(kind) as agent:
-        await agent.emit_tool_call(
-            "laptop",
-            "echo",
-            questions="result",
-            extend=True,
-            meta={"traceparent": "00-1"},
-            input_responses={"q": {"action": "cancel"}},
-            request_state="s-1",
-            client_capabilities={"roots": {}},
-            client={"name": "claude-desktop", "version": "1.2"},
-        )
-    sent = laptop.calls[0]
-    assert {key: sent[key] for key in sent.keys() - {"agent", "req_id", "computer"}} == {
-        "tool_name": "echo",
-        "params": {},
-        "timeout": 60,
-        "blobs": True,
-        "questions": "result",
-        "extend": True,
-        "_meta": {"traceparent": "00-1"},
-        "input_responses": {"q": {"action": "cancel"}},
-        "request_state": "s-1",
-        "client_capabilities": {"roots": {}},
-        "client": {"name": "claude-desktop", "version": "1.2"},
-    }
+async def test_options_are_sent_as_fields(laptop: Laptop, agent: Twin) -> None:
+    asked = {"questions": "result", "input_responses": {"q": {"action": "cancel"}}, "request_state": "s-1"}
+    about = {"client_capabilities": {"roots": {}}, "client": {"name": "claude-desktop", "version": "1.2"}}
+    options = {**asked, **about, "extend": True}
+    await agent.emit_tool_call("laptop", "echo", meta={"traceparent": "00-1"}, **options)
+    fields = {"tool_name": "echo", "params": {}, "timeout": 60, "blobs": True, "_meta": {"traceparent": "00-1"}}
+    (sent,) = laptop.calls
+    assert {key: sent[key] for key in sent.keys() - {"agent", "req_id", "computer"}} == {**fields, **options}
 
 
-@both
 @pytest.mark.covers("agent-call-options")
-async def test_what_a_server_asks_may_be_the_result(kind: Any, laptop: Laptop, start: Any) -> None:
+async def test_what_a_server_asks_may_be_the_result(kind: Any, planning: Any, laptop: Laptop) -> None:
     requests = {"who": ASK, "where": {"method": "roots/list"}}
 
     async def work(call: dict[str, Any]) -> Any:
@@ -735,7 +557,7 @@ async def test_what_a_server_asks_may_be_the_result(kind: Any, laptop: Laptop, s
         return {"resultType": "input_required", "inputRequests": requests, "requestState": "s-1"}
 
     laptop.does(work)
-    async with start(kind, on_question=lambda question: None) as agent:
+    async with planning(kind, on_question=lambda question: None) as agent:
         asked = await agent.emit_tool_call("laptop", "echo", questions="result")
         assert asked.is_input_required
         assert asked.input_requests == requests
@@ -753,36 +575,28 @@ async def test_what_a_server_asks_may_be_the_result(kind: Any, laptop: Laptop, s
 
 @pytest.mark.covers("agent-call-options")
 @pytest.mark.parametrize("questions", [False, "result", "sometimes"])
-async def test_options_that_exclude_one_another_are_refused(questions: Any, laptop: Laptop, start: Any) -> None:
-    async with start(AsyncSMCPAgentClient) as agent:
-        with pytest.raises(BadRequest, match="question"):
-            await agent.emit_tool_call("laptop", "echo", questions=questions, on_question=answers)
+async def test_options_that_exclude_one_another_are_refused(laptop: Laptop, planner: Twin, questions: Any) -> None:
+    with pytest.raises(BadRequest, match="question"):
+        await planner.emit_tool_call("laptop", "echo", questions=questions, on_question=answers)
     assert laptop.calls == []
 
 
-@both
 @pytest.mark.covers("agent-call-options")
-async def test_an_option_that_does_not_exist_is_refused(kind: Any, laptop: Laptop, start: Any) -> None:
-    async with start(kind) as agent:
-        with pytest.raises(TypeError, match="unexpected keyword argument 'on_progres'"):
-            await agent.emit_tool_call("laptop", "echo", on_progres=print)
+async def test_an_option_that_does_not_exist_is_refused(laptop: Laptop, agent: Twin) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'on_progres'"):
+        await agent.emit_tool_call("laptop", "echo", on_progres=print)
     assert laptop.calls == []
 
 
-@both
 @pytest.mark.covers("agent-call-options")
-async def test_an_extended_call_outlives_its_timeout(kind: Any, laptop: Laptop, start: Any) -> None:
-    async def work(call: dict[str, Any]) -> None:
-        await asyncio.sleep(3.5)  # the agent of a plain call gives up after 3 s
-
-    laptop.does(work)
-    async with start(kind) as agent:
-        assert (await agent.emit_tool_call("laptop", "echo", timeout=1, extend=True)).text == "done"
+async def test_an_extended_call_outlives_its_timeout(laptop: Laptop, agent: Twin) -> None:
+    laptop.does(lambda _: asyncio.sleep(3.5))
+    assert (await agent.emit_tool_call("laptop", "echo", timeout=1, extend=True)).text == "done"
     assert laptop.calls[0]["timeout"] == 1
 
 
 @pytest.mark.covers("agent-call-options")
-async def test_a_failure_says_why_in_properties(laptop: Laptop, start: Any) -> None:
+async def test_a_failure_says_why_in_properties(laptop: Laptop, planner: Twin) -> None:
     hint = {"action": "user_authorization_required", "message": "sign in"}
     error = {"code": -32603, "message": "no", "data": {"a": 1}}
     meta = {"error_code": 4006, "auth_hint": hint, "mcp_server": "notes", "a2c_timeout": True, "a2c_mcp_error": error}
@@ -791,12 +605,11 @@ async def test_a_failure_says_why_in_properties(laptop: Laptop, start: Any) -> N
         return {"isError": True, "content": [{"type": "text", "text": "no"}], "_meta": meta}
 
     laptop.does(work)
-    async with start(AsyncSMCPAgentClient) as agent:
-        result = await agent.emit_tool_call("laptop", "echo")
-        assert (result.error_code, result.auth_hint, result.mcp_server) == (4006, hint, "notes")
-        assert (result.is_timeout, result.mcp_error) == (True, error)
-        with pytest.raises(ToolNeedsSignIn, match="sign in"):
-            await agent.use("echo")
+    result = await planner.emit_tool_call("laptop", "echo")
+    assert (result.error_code, result.auth_hint, result.mcp_server) == (4006, hint, "notes")
+    assert (result.is_timeout, result.mcp_error) == (True, error)
+    with pytest.raises(ToolNeedsSignIn, match="sign in"):
+        await planner.use("echo")
 
 
 @pytest.mark.covers("agent-registry")
@@ -810,9 +623,9 @@ async def test_a_failure_says_why_in_properties(laptop: Laptop, start: Any) -> N
     ],
     ids=str,
 )
-async def test_title_and_icons_of_a_tool_are_shown(meta: Any, shown: Any, laptop: Laptop, start: Any) -> None:
+async def test_title_and_icons_of_a_tool_are_shown(planning: Any, meta: Any, shown: Any, laptop: Laptop) -> None:
     laptop.peer.answers("client:get_tools", {"tools": [{**ECHO, "meta": meta}], "req_id": "x"})
-    async with start(AsyncSMCPAgentClient) as agent:
+    async with planning() as agent:
         (listed,) = agent.registry.describe("mcp")
         assert (listed.get("title"), len(listed.get("icons", []))) == shown
         assert agent.registry["echo"].meta.get("title") == shown[0]
@@ -829,14 +642,13 @@ class LogListener:
         self.heard.append((computer, log["mcp_server"], log["level"], log["data"], office))
 
 
-@both
 @pytest.mark.covers("9-set_log_level", "9-tell_log", "agent-logs")
 async def test_logs_reach_the_listener_while_they_are_wanted(
-    kind: Any, laptop: Laptop, start: Any, office: str
+    kind: Any, planning: Any, laptop: Laptop, office: str
 ) -> None:
     listener, log = LogListener(), {"mcp_server": "notes", "level": "info", "data": {"a": 1}}
     laptop.peer.answers("client:set_log_level", lambda data: {"req_id": data["req_id"]})
-    async with start(kind, event_handler=listener) as agent:
+    async with planning(kind, event_handler=listener) as agent:
         await laptop.peer.ask("server:tell_log", {"agent": "planner", **log, "data": "too early"})
         await agent.list_room()  # answered after the notice
         await agent.set_log_level("laptop", "info", "notes")
@@ -850,36 +662,29 @@ async def test_logs_reach_the_listener_while_they_are_wanted(
     assert (asked["level"], asked["mcp_server"]) == ("info", "notes")
 
 
-@both
 @pytest.mark.covers("9-set_log_level", "agent-logs", "agent-rejoins")
-async def test_a_level_is_set_again_after_a_lost_connection(
-    kind: Any, laptop: Laptop, shared_hub: Any, office: str
-) -> None:
-    relay = Relay(shared_hub.url)
+async def test_a_level_is_set_again_after_a_lost_connection(laptop: Laptop, far_agent: Twin, relay: Line) -> None:
     laptop.peer.answers("client:set_log_level", lambda data: {"req_id": data["req_id"]})
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(relay.open())
-        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
-        await agent.set_log_level("laptop", "debug")
-        relay.cut()
-        first, second = (await laptop.peer.was_asked("client:set_log_level", 2))[:2]
+    await far_agent.set_log_level("laptop", "debug")
+    relay.cut()
+    first, second = (await laptop.peer.was_asked("client:set_log_level", 2))[:2]
     assert first["level"] == second["level"] == "debug"
     assert "mcp_server" not in second
 
 
-@both
 @pytest.mark.covers("agent-not-carried")
 async def test_an_empty_answer_through_our_server_means_that_the_computer_does_not_know_it(
-    kind: Any, laptop: Laptop, start: Any
+    laptop: Laptop, agent: Twin
 ) -> None:
     """What a published Server answers is in `tests/interop`."""
-    for event in ("client:answer_question", "client:get_questions", "client:set_log_level"):
+    for event in ("client:answer_question", "client:get_questions", "client:set_log_level", "client:withdraw_call"):
         laptop.peer.answers(event, None)
-    async with start(kind) as agent:
-        with pytest.raises(UnsupportedEvent, match="computer 'laptop' does not know client:answer_question"):
-            await agent.answer_question("laptop", "q-1", None)
-        with pytest.raises(UnsupportedEvent):
-            await agent.get_questions("laptop")
-        with pytest.raises(UnsupportedEvent):
-            await agent.set_log_level("laptop", "debug")
-        assert not agent.client._flows._logs.all()
+    with pytest.raises(UnsupportedEvent, match="computer 'laptop' does not know client:answer_question"):
+        await agent.answer_question("laptop", "q-1", None)
+    with pytest.raises(UnsupportedEvent):
+        await agent.get_questions("laptop")
+    with pytest.raises(UnsupportedEvent):
+        await agent.set_log_level("laptop", "debug")
+    with pytest.raises(UnsupportedEvent):
+        await agent.withdraw("laptop", "r-1")
+    assert not agent.client._flows.logs.all()

@@ -1,105 +1,79 @@
-"""An agent's registry that is served to an MCP client: nothing of a computer is lost on the way, and it asks back."""
+"""An agent's registry that is served to an MCP client: nothing is lost on the way, and the person there is asked."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from a2c_smcp.agent import Answer, AsyncSMCPAgentClient, Question
+from a2c_smcp.agent import Answer, Question
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.remote.serving import _ServedRegistry
-from tests.computer.hosted import PATIENCE, hosted, ready
+from tests.computer.hosted import ready
 from tests.computer.libraries import both, library
 from tests.computer.supervised import quick
-from tests.computer.test_function_context import computer_with_functions
+from tests.stage.agent import Twin
+from tests.stage.bridge import Heard
+from tests.stage.functions import computer_with_functions
+from tests.stage.guarded_computer import Guarded
+from tests.stage.served import served
+from tests.stage.texts import text_of
 from tests.waiting import until
 
 
-@asynccontextmanager
-async def planner(url: str, office: str, folder: Path) -> AsyncIterator[AsyncSMCPAgentClient]:
-    """An agent that knows the functions of a computer."""
-    async with (
-        hosted(computer_with_functions(), url, office, folder),
-        AsyncSMCPAgentClient("planner", url=url, office=office) as agent,
-    ):
-        await until(lambda: "greet" in agent.registry)
-        yield agent
-
-
-@asynccontextmanager
-async def served(registry: MCPRegistry, mode: Any) -> AsyncIterator[Client]:
-    async def answer(context: Any, params: Any) -> types.ElicitResult:
-        return types.ElicitResult(action="accept", content={"name": f"Ada, asked {params.message!r}"})
-
-    server = _ServedRegistry(registry, "through")
-    async with asyncio.timeout(PATIENCE), Client(server, mode=mode, elicitation_callback=answer) as client:
-        yield client
+@pytest.fixture
+async def talker(hosts: Any, planner: Twin) -> AsyncIterator[MCPRegistry]:
+    """The registry of an agent that knows the functions of a computer."""
+    async with hosts(computer_with_functions()):
+        await until(lambda: "greet" in planner.registry)
+        yield planner.registry
 
 
 @pytest.mark.covers("registry-content", "registry-context")
-async def test_results_and_questions_of_computers_pass_an_agents_registry(
-    shared_hub: Any, office: str, tmp_path: Path
-) -> None:
-    async with planner(shared_hub.url, office, tmp_path) as agent:
-        assert await agent.registry.acall("chart", {}) == {"bars": 2}
-        for mode in ("legacy", "auto"):
-            async with served(agent.registry, mode) as client:
-                chart = await client.call_tool("chart", {})
-                assert [block.type for block in chart.content] == ["text", "image"]
-                assert chart.structured_content == {"bars": 2}
-                assert chart.meta is not None
-                assert chart.meta["trace"] == "7"
-                greeting = await client.call_tool("greet", {})
-                assert isinstance(greeting.content[0], types.TextContent)
-                assert greeting.content[0].text == "hi Ada, asked 'Who are you?'"
+async def test_results_and_questions_of_computers_pass_an_agents_registry(talker: MCPRegistry) -> None:
+    assert await talker.acall("chart", {}) == {"bars": 2}
+    for mode in ("legacy", "auto"):
+        async with served(talker, mode, elicitation_callback=Heard().answer) as client:
+            chart = await client.call_tool("chart", {})
+            assert [block.type for block in chart.content] == ["text", "image"]
+            assert chart.structured_content == {"bars": 2}
+            assert chart.meta["trace"] == "7"
+            assert text_of(await client.call_tool("greet", {})) == "hi Ada, asked 'Who are you?'"
 
 
 @pytest.mark.covers("registry-context")
-async def test_the_caller_of_an_agents_registry_answers(shared_hub: Any, office: str, tmp_path: Path) -> None:
+async def test_the_caller_of_an_agents_registry_answers(talker: MCPRegistry) -> None:
     async def answer(question: Question) -> Answer:
         return Answer("accept", {"name": question.message})
 
-    async with planner(shared_hub.url, office, tmp_path) as agent:
-        assert await agent.registry.acall("greet", {}, on_question=answer) == "hi Who are you?"
-        blocking = asyncio.to_thread(agent.registry.call, "greet", {}, on_question=lambda question: {"name": "Bob"})
-        assert await blocking == "hi Bob"
-
-
-async def in_beijing(context: Any, params: Any) -> types.ElicitResult:
-    return types.ElicitResult(action="accept", content={"city": "PEK"})
+    assert await talker.acall("greet", {}, on_question=answer) == "hi Who are you?"
+    assert await asyncio.to_thread(talker.call, "greet", {}, on_question=lambda question: {"name": "Bob"}) == "hi Bob"
 
 
 @both
 @pytest.mark.covers("agent-registry-reads", "registry-content", "questions-result")
 async def test_what_there_is_to_read_passes_an_agents_registry_whole_with_its_questions_and_errors(
-    shared_hub: Any, office: str, tmp_path: Path, era: str
+    hosts: Any, planner: Twin, tmp_path: Path, era: str
 ) -> None:
     computer = Computer("laptop", policy=quick())
     computer.add_server(library(era, tmp_path, "talkative"))
-    async with (
-        hosted(computer, shared_hub.url, office, tmp_path),
-        AsyncSMCPAgentClient("planner", url=shared_hub.url, office=office) as agent,
-    ):
+    async with hosts(computer):
         await ready(computer, "the library")
-        await until(lambda: agent.registry.prompts() and "touch" in agent.registry)
+        await until(lambda: planner.registry.prompts() and "touch" in planner.registry)
         for mode in ("legacy", "auto"):
-            server = _ServedRegistry(agent.registry, "through")
-            async with (
-                asyncio.timeout(PATIENCE),
-                Client(server, mode=mode, elicitation_callback=in_beijing, cache=None) as client,  # type: ignore[arg-type]
-            ):
+            in_beijing = Heard(answers=[{"city": "PEK"}, {"city": "PEK"}])
+            async with served(planner.registry, mode, elicitation_callback=in_beijing.answer) as client:
                 await nothing_is_lost(client)
-                await it_asks(client)
-            async with asyncio.timeout(PATIENCE), Client(server, mode=mode, cache=None) as silent:  # type: ignore[arg-type]
+                assert (await client.get_prompt("ask")).messages[0].content.text == "PEK"
+                assert text_of(await client.read_resource("ask:x")) == "PEK"
+            async with served(planner.registry, mode) as silent:
                 assert text_of(await silent.read_resource("ask:x")) == "nobody: cancel"
 
 
@@ -121,13 +95,58 @@ async def nothing_is_lost(client: Client) -> None:
     assert (error.code, error.message, error.data) == (-32050, "it is ***", {"token": "***"})
 
 
-async def it_asks(client: Client) -> None:
-    prompt = (await client.get_prompt("ask")).messages[0].content
-    assert isinstance(prompt, types.TextContent)
-    assert (prompt.text, text_of(await client.read_resource("ask:x"))) == ("PEK", "PEK")
+eras = pytest.mark.parametrize("mode", ["legacy", "auto"])
+Action = Literal["accept", "decline", "cancel"]
 
 
-def text_of(read: types.ReadResourceResult) -> str:
-    (contents,) = read.contents
-    assert isinstance(contents, types.TextResourceContents)
-    return contents.text
+class Person:
+    """Answers at the MCP client."""
+
+    def __init__(self, action: Action, **content: Any) -> None:
+        self.asked: list[str] = []
+        self._answer = types.ElicitResult(action=action, content=content or None)
+
+    async def __call__(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        self.asked.append(params.message)
+        return self._answer
+
+
+@pytest.fixture
+def at_the_client(hosts: Any, planning: Any) -> Callable[..., AbstractAsyncContextManager[Client]]:
+    """An MCP client, with a person at it, whose tools are those of the computer, through an agent."""
+
+    @asynccontextmanager
+    async def begin(guarded: Guarded, person: Person | None, mode: Any) -> AsyncIterator[Client]:
+        info = types.Implementation(name="claude-desktop", version="1.2")
+        async with hosts(guarded.computer), planning(name="bridge") as agent:
+            await until(lambda: "wipe" in agent.registry)
+            async with served(agent.registry, mode, client_info=info, elicitation_callback=person) as client:
+                yield client
+
+    return begin
+
+
+@pytest.mark.covers("approval-by-client", "client-names")
+@eras
+async def test_the_person_at_the_mcp_client_says_yes(mode: Any, at_the_client: Any) -> None:
+    guarded, person = Guarded(), Person("accept", approve="yes")
+    async with at_the_client(guarded, person, mode) as client:
+        result = await client.call_tool("wipe", {"path": "/tmp/a"})
+    assert not result.is_error
+    assert guarded.runs == ["/tmp/a"]
+    assert [asked.splitlines()[0] for asked in person.asked] == [
+        "bridge (claude-desktop) wants to run wipe of the MCP server python on the computer laptop, with"
+    ]
+    assert [each["caller"] for each in guarded.computer.history] == ["bridge (claude-desktop)"]
+
+
+@pytest.mark.covers("approval-by-client", "client-names")
+@eras
+@pytest.mark.parametrize("person", [Person("accept", approve="no"), Person("decline"), None], ids=["no", "-", "nobody"])
+async def test_nothing_runs_without_a_yes_of_the_person(mode: Any, at_the_client: Any, person: Person | None) -> None:
+    guarded = Guarded()
+    async with at_the_client(guarded, person, mode) as client:
+        result = await client.call_tool("wipe", {"path": "/tmp/a"})
+        assert result.is_error
+        assert "Approval refused" in str(result.content)
+    assert guarded.runs == []

@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,20 +16,21 @@ from typing import Any
 import pytest
 
 from a2c_smcp.cli.commands.agent import agent as group
-from a2c_smcp.computer.approval import Grant, approve_all
+from a2c_smcp.computer.calls.catalog import FUNCTIONS
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.tools.functions import FUNCTIONS
+from a2c_smcp.computer.consent.approval import Grant, approve_all
 from a2c_smcp.registry import Image
 from a2c_smcp.server import DefaultAuthenticationProvider
-from tests.agent.conftest import Ended
-from tests.computer.hosted import hosted, ready
+from tests.computer.hosted import ready
 from tests.computer.supervised import good
 from tests.peer import Peer
 from tests.program import folder_of_program
+from tests.stage.agent import Twin
+from tests.stage.guides import example_server
+from tests.stage.place import Ended
 from tests.waiting import until
 
 PATIENCE = 60.0
-LIBRARY = Path(__file__).parents[2] / "examples" / "library_server.py"
 
 pytestmark = pytest.mark.covers("agent-program")
 
@@ -43,11 +43,8 @@ class Desk:
         landing.mkdir()
         self.computer = Computer("laptop", landing=landing, skills=self.skills)
         self.started = self.cancelled = 0
-        self.computer.tool(self.wait, auto_apply=True)
-        self.computer.tool(self.odd, auto_apply=True)
-        self.computer.tool(self.broken, auto_apply=True)
-        self.computer.tool(self.screenshot, auto_apply=True)
-        self.computer.tool(self.read_pdf, auto_apply=True)
+        for tool in (self.wait, self.odd, self.broken, self.screenshot, self.read_pdf):
+            self.computer.tool(tool, auto_apply=True)
         self.computer.tool(self.guarded)
         self.computer.add_server(good(default_tool_meta={"auto_apply": True}, tool_meta={"add": {"tags": ["sums"]}}))
 
@@ -84,16 +81,16 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[Desk]:
+async def desk(hosts: Any, tmp_path: Path) -> AsyncIterator[Desk]:
     desk = Desk(tmp_path)
     desk.add_skill("scripts/check.py", "images/logo.png")
-    async with hosted(desk.computer, shared_hub.url, office, tmp_path):
+    async with hosts(desk.computer):
         await ready(desk.computer, "good")
         yield desk
 
 
-async def test_tools_of_all_computers_are_json_where_there_is_no_terminal(desk: Desk, run: Any) -> None:
-    ended = await run("tools")
+async def test_tools_of_all_computers_are_json_if_asked_for(desk: Desk, run: Any) -> None:
+    ended = await run("tools", "--json")
     tools = {tool["name"]: tool for tool in json.loads(ended.out) if tool["computer"] == "laptop"}
     assert ended.code == 0
     assert {"add", "guarded", "slow"} <= tools.keys()
@@ -103,15 +100,16 @@ async def test_tools_of_all_computers_are_json_where_there_is_no_terminal(desk: 
 
 
 async def test_tools_are_chosen_by_computer_and_tag_and_shown_as_a_table(desk: Desk, run: Any) -> None:
-    ended = await run("tools", "laptop", "--tag", "sums", "--table")
+    ended = await run("tools", "laptop", "--tag", "sums")
     assert [line.split() for line in ended.out.splitlines()] == [
         ["tool", "computer", "server", "description", "tags"],
         ["add", "laptop", "good", "Add", "two", "numbers.", "sums"],
     ]
 
 
-async def test_a_table_of_tools_has_a_line_for_each_with_the_first_sentence_as_far_as_it_fits(
-    desk: Desk, run: Any
+@pytest.mark.covers("program-pipes")
+async def test_a_table_of_tools_has_a_line_for_each_with_the_first_sentence_which_only_a_terminal_cuts(
+    desk: Desk, run: Any, terminal: Any
 ) -> None:
     def measured() -> str:
         """Weighs a thing, e.g. an apple,\n        on the kitchen scales. Do not use it for gold.\n\n        More."""
@@ -119,55 +117,50 @@ async def test_a_table_of_tools_has_a_line_for_each_with_the_first_sentence_as_f
 
     desk.computer.tool(measured)
     desk.computer.tool(lambda: "", name="other")
-    ended = await run("tools", "--table", COLUMNS="140")
+    ended = await run("tools", COLUMNS="20", FORCE_COLOR="1")
     (line,) = [line for line in ended.out.splitlines() if line.startswith("measured")]
     assert "Weighs a thing, e.g. an apple, on the kitchen scales." in line
     assert "gold" not in ended.out
-    narrow = await run("tools", "--table", COLUMNS="76")
-    (line,) = [line for line in narrow.out.splitlines() if line.startswith("measured")]
+    assert "\x1b" not in ended.out
+    assert {line == line.rstrip() for line in ended.out.splitlines()} == {True}
+    async with terminal("tools") as program:
+        assert await program.ends() == 0
+        (line,) = [line for line in program.screen.text.splitlines() if line.startswith("measured")]
     assert re.search(r"Weighs a .*…", line)
     assert "asks" in line
-    assert len(narrow.out.splitlines()) == len(ended.out.splitlines())
+
+
+@pytest.mark.covers("program-pipes")
+async def test_in_a_pipe_a_text_of_a_computer_neither_makes_a_row_nor_moves_a_column(
+    connect: Any, run: Any, office: str
+) -> None:
+    peer: Peer = await connect()
+    tools = [
+        {"name": name, "description": description, "params_schema": {}, "return_schema": None}
+        for name, description in (("plain", "Plain."), ("天平", "称重。"), ("forged\nrm  laptop", "\x1b[2J"))
+    ]
+    peer.answers("client:get_tools", {"tools": tools, "req_id": "r"})
+    await peer.join("computer", "odd", office)
+    assert (await run("tools", PYTHONUTF8="1")).out.splitlines() == [
+        "tool                computer  description  approval",
+        "plain               odd       Plain.       asks",
+        "天平                odd       称重。       asks",
+        "forged\\nrm  laptop  odd       \\u001b[2J    asks",
+    ]
 
 
 @pytest.mark.covers("tools-approved")
-async def test_only_what_really_asks_is_shown_as_asking(
-    desk: Desk, run: Any, shared_hub: Any, office: str, tmp_path: Path
-) -> None:
+async def test_only_what_really_asks_is_shown_as_asking(desk: Desk, run: Any, hosts: Any) -> None:
     desk.computer.approvals.grants = {Grant(f"{getpass.getuser()}@{platform.node()}", FUNCTIONS, "guarded")}
     desk.computer.tool(lambda: "", name="other")
     trusting = Computer("trusting", approve=approve_all)
     trusting.tool(lambda: "", name="anything")
-    async with hosted(trusting, shared_hub.url, office, tmp_path):
-        asking = {each["name"]: each["needs_approval"] for each in json.loads((await run("tools")).out)}
-        by_another = {
-            each["name"]: each["needs_approval"] for each in json.loads((await run("tools", "--name", "x")).out)
-        }
-    assert (asking["guarded"], asking["other"], asking["anything"]) == (False, True, False)
-    assert (by_another["guarded"], by_another["other"], by_another["anything"]) == (True, True, False)
-
-
-# Completion in a shell
-
-
-async def test_a_shell_completes_computers_and_tools_and_offers_nothing_that_it_would_evaluate(
-    desk: Desk, complete: Any, office: str
-) -> None:
-    desk.computer.tool(lambda: "", name="$(touch pwned)")
-    desk.computer.tool(lambda: "", name="good;bye")
-    assert await complete("a2c-smcp agent call ") == ["laptop"]
-    assert await complete("a2c-smcp agent desktop la") == ["laptop"]
-    offered = await complete("a2c-smcp agent call laptop ")
-    assert {"add", "guarded", "slow"} <= {*offered}
-    assert not [name for name in offered if "$" in name or ";" in name]
-    elsewhere = f"a2c-smcp agent --office {office} call --url {{}} laptop ad"
-    assert await complete(elsewhere.format("http://127.0.0.1:9")) == []
-
-
-async def test_completion_keeps_silent_where_it_knows_nothing(agent: Peer, complete: Any) -> None:
-    assert await complete("a2c-smcp agent call ") == [], "the office has an agent"
-    assert await complete("a2c-smcp agent call ", A2C_URL="nonsense") == []
-    assert await complete("a2c-smcp agent call ", A2C_PROXY="nonsense") == []
+    names = ("guarded", "other", "anything")
+    async with hosts(trusting):
+        for options, expected in (((), (False, True, False)), (("--name", "x"), (True, True, False))):
+            tools = json.loads((await run("tools", "--json", *options)).out)
+            asks = {tool["name"]: tool["needs_approval"] for tool in tools}
+            assert tuple(asks[name] for name in names) == expected
 
 
 async def test_a_computer_that_does_not_say_what_it_has_keeps_nothing_back_but_its_own(
@@ -176,17 +169,13 @@ async def test_a_computer_that_does_not_say_what_it_has_keeps_nothing_back_but_i
     broken: Peer = await connect()
     broken.answers("client:get_tools", {"code": 500, "message": "Internal error: no idea"})
     await broken.join("computer", "broken", office)
-    ended = await run("tools")
+    ended = await run("tools", "--json")
     assert ended.code == 1
     assert {tool["computer"] for tool in json.loads(ended.out)} == {"laptop"}
     assert "broken gave no list of its tools: Internal error: no idea" in ended.err
 
 
-GIVEN = {
-    "JSON": (['{"a": 2, "b": 3}'], ""),
-    "pairs": (["a=2", "b=3"], ""),
-    "stdin": (["-"], '{"a": 2,\n"b": 3}\n'),
-}
+GIVEN = {"JSON": (['{"a": 2, "b": 3}'], ""), "pairs": (["a=2", "b=3"], ""), "stdin": (["-"], '{"a": 2,\n"b": 3}\n')}
 
 
 @pytest.mark.parametrize(("words", "typed"), GIVEN.values(), ids=GIVEN)
@@ -225,12 +214,12 @@ async def test_the_desktop_is_text_or_json_and_is_cut_as_asked(desk: Desk, run: 
 
 
 async def test_configuration_and_members_are_shown(desk: Desk, run: Any, office: str) -> None:
-    assert "good" in json.loads((await run("config", "laptop")).out)["servers"]
-    table = (await run("config", "laptop", "--table")).out
+    assert "good" in json.loads((await run("config", "laptop", "--json")).out)["servers"]
+    table = (await run("config", "laptop")).out
     assert ["good", "stdio"] in [line.split()[:2] for line in table.splitlines()]
-    members = json.loads((await run("room", "--name", "planner")).out)
+    members = json.loads((await run("room", "--name", "planner", "--json")).out)
     assert {(member["role"], member["name"]) for member in members} == {("agent", "planner"), ("computer", "laptop")}
-    assert "@" in (await run("room", "--table")).out
+    assert "@" in (await run("room")).out
 
 
 async def test_options_may_stand_before_or_after_the_command_and_the_later_one_wins(run: Any, office: str) -> None:
@@ -239,7 +228,7 @@ async def test_options_may_stand_before_or_after_the_command_and_the_later_one_w
         ["room", "--office", "lab"],
         ["--office", "x", "room", "--office", "lab"],
     ):
-        ended = await run(*words, "--name", office)
+        ended = await run(*words, "--name", office, "--json")
         assert [(member["office_id"], member["name"]) for member in json.loads(ended.out)] == [("lab", office)]
 
 
@@ -271,7 +260,7 @@ async def test_what_goes_wrong_is_said_with_what_to_do(
 
 
 @pytest.mark.covers("program-errors", "office-one-agent")
-async def test_a_taken_office_says_that_it_holds_one_agent(agent: Peer, run: Any, office: str) -> None:
+async def test_a_taken_office_says_that_it_holds_one_agent(planner: Twin, run: Any, office: str) -> None:
     ended = await run("room", "--wait", "0")
     assert ended.code == 1
     held = f"An office holds one agent at a time: office '{office}' has an agent already, 'planner'. Wait until"
@@ -282,7 +271,7 @@ async def test_a_taken_office_says_that_it_holds_one_agent(agent: Peer, run: Any
 async def test_a_command_waits_until_another_one_has_left_the_office(desk: Desk, run: Any) -> None:
     first = asyncio.create_task(run("call", "laptop", "wait", "--timeout", "1"))
     await until(lambda: desk.started == 1)
-    second = await run("room")
+    second = await run("room", "--json")
     assert second.code == 0
     assert (await first).code == 1, "it was out of time"
     (name,) = [each["name"] for each in json.loads(second.out) if each["role"] == "agent"]
@@ -318,6 +307,13 @@ WRONG = {
     "no such CA": (["room", "--ca", "nowhere.pem"], "--ca"),
     "no such command": (["frobnicate"], "No such command"),
     "too long": (["call", "laptop", "add", "--timeout", "99999"], "3600"),
+    "no URI": (["read", "laptop", "library"], "Missing argument"),
+    "output and watch": (["read", "laptop", "x", "y:z", "--output", "f", "--watch"], "Leave out --watch and --json."),
+    "no argument of a prompt": (
+        ["prompt", "laptop", "x", "y", "title"],
+        "'title' is no argument of a prompt. Write JSON",
+    ),
+    "no string": (["prompt", "laptop", "x", "y", '{"title": 1}'], "The argument 'title' is not a string."),
 }
 
 
@@ -332,12 +328,8 @@ async def test_wrong_use_ends_before_anything_is_dialled(run: Any, arguments: li
 # While it happens
 
 
-async def test_a_watch_tells_of_each_event_in_a_line_and_ends_well(
-    connect: Any, start: Any, run: Any, office: str
-) -> None:
-    computer: Peer = await connect()
+async def test_a_watch_tells_of_each_event_in_a_line_and_ends_well(computer: Peer, start: Any, office: str) -> None:
     computer.answers("client:get_tools", {"tools": [{"name": "add", "params_schema": {}}], "req_id": "x"})
-    await computer.join("computer", "laptop", office)
     process = await start("watch", "--json")
 
     async def tells(**wanted: Any) -> None:
@@ -363,12 +355,9 @@ async def test_a_watch_tells_of_each_event_in_a_line_and_ends_well(
     assert (process.returncode, err.decode()) == (0, f"watching office {office} (Ctrl-C ends it)\n")
 
 
-async def test_a_watched_desktop_is_shown_again_when_it_has_changed(connect: Any, start: Any, office: str) -> None:
-    computer: Peer = await connect()
+async def test_a_watched_desktop_is_shown_again_when_it_has_changed(computer: Peer, start: Any) -> None:
     desktops = ["window://a.b/c\n\none"]
-    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
     computer.answers("client:get_desktop", lambda _: {"desktops": list(desktops), "req_id": "x"})
-    await computer.join("computer", "laptop", office)
     process = await start("desktop", "laptop", "--watch", "--json")
     async with asyncio.timeout(PATIENCE):
         assert json.loads(await process.stdout.readline()) == desktops
@@ -405,13 +394,8 @@ async def test_ctrl_c_cancels_the_call_on_the_computer(desk: Desk, terminal: Any
     await until(lambda: desk.cancelled == 1)
 
 
-async def test_a_second_ctrl_c_quits_at_once_though_the_computer_does_not_answer(
-    connect: Any, terminal: Any, office: str
-) -> None:
-    computer: Peer = await connect()
-    computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
+async def test_a_second_ctrl_c_quits_at_once_though_the_computer_does_not_answer(computer: Peer, terminal: Any) -> None:
     computer.answers("client:tool_call", lambda _: asyncio.Event().wait())
-    await computer.join("computer", "laptop", office)
     async with terminal("call", "laptop", "wait") as program:
         await computer.was_asked("client:tool_call")
         program.types("\x03")
@@ -434,9 +418,7 @@ async def test_the_examples_in_the_help_work_when_pasted(
     (tmp_path / "report.pdf").write_text("a report", "utf-8")
     await until(lambda: desk.computer.skills.references())
     if any("library" in line for line in examples):
-        await desk.computer.put_server(
-            {"name": "library", "server_parameters": {"command": sys.executable, "args": [str(LIBRARY)]}}
-        )
+        await desk.computer.put_server({"name": "library", **example_server("library")})
         await ready(desk.computer, "library")
     for line in examples:
         if not line.rstrip().endswith("--watch") and not re.search(" agent (watch|logs)", line):

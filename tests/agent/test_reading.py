@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
-from collections.abc import Callable
-from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any
 
 import pytest
 
-from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp import errors
 from a2c_smcp.agent.reading import answers
-from a2c_smcp.errors import (
-    AnswerTooLarge,
-    BadRequest,
-    CapabilityNotSupported,
-    ServerNotRegistered,
-    SMCPError,
-    UnsupportedEvent,
-)
-from tests.agent.twins import KINDS, at_work
-from tests.computer.hosted import Relay
 from tests.peer import Peer
+from tests.stage.agent import Line, Twin
+from tests.stage.chunks import chunk, marks_of
+from tests.stage.raising import raises
 from tests.waiting import until
-
-both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
 
 NOTES = {"uri": "file:///notes.txt", "mimeType": "text/plain", "text": "one"}
 CLIENT = {"name": "claude-desktop", "version": "1.2"}
@@ -39,7 +27,6 @@ class Library:
 
     def __init__(self, peer: Peer, name: str = "laptop") -> None:
         self.peer, self.name = peer, name
-        peer.answers("client:get_tools", {"tools": [], "req_id": "x"})
         for event in ("subscribe_resource", "unsubscribe_resource"):
             peer.answers(f"client:{event}", lambda data: {"req_id": data["req_id"]})
 
@@ -69,11 +56,6 @@ def library(computer: Peer) -> Library:
     return Library(computer)
 
 
-@pytest.fixture
-def start(shared_hub: Any, office: str) -> Callable[..., Any]:
-    return lambda kind, **options: at_work(kind, **{"url": shared_hub.url, "office": office, **options})
-
-
 class Heard:
     """An event handler that notes what it hears."""
 
@@ -93,9 +75,8 @@ class Heard:
 # Requests
 
 
-@both
-@pytest.mark.covers("agent-reads")
-async def test_requests_and_answers_are_mcps_own(kind: Any, library: Library, start: Any, office: str) -> None:
+@pytest.mark.covers("agent-reads", "client-names")
+async def test_requests_and_answers_are_mcps_own(library: Library, agent: Twin, office: str) -> None:
     server = {"name": "notes", "bundle_id": "notes", "state": "ready", "capabilities": {}, "instructions": "Read."}
     message = {"role": "user", "content": {"type": "text", "text": "Sum up one"}}
     completion = {"completion": {"values": ["one"], "total": 1, "hasMore": False}}
@@ -104,28 +85,25 @@ async def test_requests_and_answers_are_mcps_own(kind: Any, library: Library, st
     library.gives("get_prompt", {"messages": [message], "description": "d"})
     library.gives("complete", completion)
     ref, argument, context = {"type": "ref/prompt", "name": "sum"}, {"name": "of", "value": "o"}, {"arguments": {}}
-    async with start(kind) as agent:
-        assert await agent.get_servers("laptop") == [server]
-        assert await agent.read_resource("laptop", "notes", "file:///notes.txt") == {
-            "contents": [NOTES],
-            "_meta": {"a": 1},
-        }
-        assert (await agent.get_prompt("laptop", "notes", "sum", {"of": "one"}, office=office))["messages"] == [message]
-        await agent.get_prompt("laptop", "notes", "sum")
-        assert await agent.complete("laptop", "notes", ref, argument) == completion
-        assert await agent.complete("laptop", "notes", ref, argument, context) == completion
-    assert library.asked("read_resource") == [{"mcp_server": "notes", "uri": "file:///notes.txt", "blobs": True}]
+    assert await agent.get_servers("laptop") == [server]
+    assert await agent.read_resource("laptop", "notes", "file:///notes.txt") == {"contents": [NOTES], "_meta": {"a": 1}}
+    assert (await agent.get_prompt("laptop", "notes", "sum", {"of": "one"}, office=office))["messages"] == [message]
+    await agent.read_resource("laptop", "notes", "file:///notes.txt", client=CLIENT)
+    await agent.get_prompt("laptop", "notes", "sum", client=CLIENT)
+    assert await agent.complete("laptop", "notes", ref, argument) == completion
+    assert await agent.complete("laptop", "notes", ref, argument, context) == completion
+    read = {"mcp_server": "notes", "uri": "file:///notes.txt", "blobs": True}
+    assert library.asked("read_resource") == [read, {**read, "client": CLIENT}]
     assert library.asked("get_prompt") == [
         {"mcp_server": "notes", "name": "sum", "arguments": {"of": "one"}, "office_id": office, "blobs": True},
-        {"mcp_server": "notes", "name": "sum", "blobs": True},
+        {"mcp_server": "notes", "name": "sum", "blobs": True, "client": CLIENT},
     ]
     asked = {"mcp_server": "notes", "ref": ref, "argument": argument}
     assert library.asked("complete") == [asked, {**asked, "context": context}]
 
 
-@both
 @pytest.mark.covers("agent-reads")
-async def test_lists_follow_their_cursors_and_are_in_mcps_spelling(kind: Any, library: Library, start: Any) -> None:
+async def test_lists_follow_their_cursors_and_are_in_mcps_spelling(library: Library, agent: Twin) -> None:
     first = {
         "uri": "file:///a",
         "name": "a",
@@ -147,11 +125,10 @@ async def test_lists_follow_their_cursors_and_are_in_mcps_spelling(kind: Any, li
     library.gives("get_resources", page)
     library.gives("get_resource_templates", {"resource_templates": [{"uri_template": "file:///{x}", "name": "t"}]})
     library.gives("get_prompts", {"prompts": [{"mcp_server": "notes", "name": "sum"}], "next_cursor": ""})
-    async with start(kind) as agent:
-        found = await agent.get_resources("laptop", "notes")
-        templates = await agent.get_resource_templates("laptop", "notes")
-        prompts = await agent.get_prompts("laptop")
-        await agent.get_prompts("laptop", "notes")
+    found = await agent.get_resources("laptop", "notes")
+    templates = await agent.get_resource_templates("laptop", "notes")
+    prompts = await agent.get_prompts("laptop")
+    await agent.get_prompts("laptop", "notes")
     assert found == {
         "resources": [
             {
@@ -172,27 +149,25 @@ async def test_lists_follow_their_cursors_and_are_in_mcps_spelling(kind: Any, li
     assert library.asked("get_prompts") == [{}, {"mcp_server": "notes"}]
 
 
-@both
 @pytest.mark.covers("agent-reads", "questions-result")
-async def test_what_a_server_asks_first_may_be_the_answer(kind: Any, library: Library, start: Any) -> None:
+async def test_what_a_server_asks_first_may_be_the_answer(library: Library, agent: Twin) -> None:
     library.gives("read_resource", lambda data: {"contents": [NOTES]} if "input_responses" in data else ASKS)
     library.gives("get_prompt", lambda data: {"messages": []} if "request_state" in data else ASKS)
     capabilities, responses = {"roots": {}}, {"k": {"roots": []}}
-    async with start(kind) as agent:
-        asks = await agent.read_resource(
-            "laptop", "notes", "file:///x", questions="result", client_capabilities=capabilities
-        )
-        assert asks == ASKS
-        read = await agent.read_resource(
-            "laptop", "notes", "file:///x", input_responses=responses, request_state=asks["requestState"]
-        )
-        assert read["contents"] == [NOTES]
-        assert await agent.get_prompt("laptop", "notes", "p", questions="result") == ASKS
-        assert await agent.get_prompt("laptop", "notes", "p", request_state="s") == {"messages": []}
-        with pytest.raises(BadRequest, match="questions"):
-            await agent.read_resource("laptop", "notes", "file:///x", questions=True)
-        with pytest.raises(TypeError, match="on_question"):
-            await agent.get_prompt("laptop", "notes", "p", on_question=print)
+    asks = await agent.read_resource(
+        "laptop", "notes", "file:///x", questions="result", client_capabilities=capabilities
+    )
+    assert asks == ASKS
+    read = await agent.read_resource(
+        "laptop", "notes", "file:///x", input_responses=responses, request_state=asks["requestState"]
+    )
+    assert read["contents"] == [NOTES]
+    assert await agent.get_prompt("laptop", "notes", "p", questions="result") == ASKS
+    assert await agent.get_prompt("laptop", "notes", "p", request_state="s") == {"messages": []}
+    with pytest.raises(errors.BadRequest, match="questions"):
+        await agent.read_resource("laptop", "notes", "file:///x", questions=True)
+    with pytest.raises(TypeError, match="on_question"):
+        await agent.get_prompt("laptop", "notes", "p", on_question=print)
     first, second = library.asked("read_resource")
     assert (first["questions"], first["client_capabilities"]) == ("result", capabilities)
     assert (second["questions"], second["input_responses"], second["request_state"]) == ("result", responses, "s")
@@ -219,77 +194,56 @@ ODD = [
 
 
 @pytest.mark.covers("agent-reads")
-async def test_a_malformed_answer_is_an_error_that_says_so(library: Library, start: Any) -> None:
-    async with start(AsyncSMCPAgentClient) as agent:
-        for method, (event, arguments) in CALLS.items():
-            for odd in ODD:
-                library.gives(event, odd)
-                with pytest.raises(SMCPError, match=r"the answer (has no list of|is not a)|the cursor of") as raised:
-                    await getattr(agent, method)("laptop", *arguments)
-                assert raised.value.code == 500, (method, odd)
-        assert agent.is_connected
+async def test_a_malformed_answer_is_an_error_that_says_so(library: Library, planner: Twin) -> None:
+    for method, (event, arguments) in CALLS.items():
+        for odd in ODD:
+            library.gives(event, odd)
+            with pytest.raises(errors.SMCPError, match=r"the answer (has no list of|is not a)|the cursor of") as raised:
+                await getattr(planner, method)("laptop", *arguments)
+            assert raised.value.code == 500, (method, odd)
+    assert planner.is_connected
 
 
-@both
 @pytest.mark.covers("agent-reads", "agent-not-carried")
-async def test_an_error_of_the_computer_is_raised(kind: Any, library: Library, start: Any) -> None:
+async def test_an_error_of_the_computer_is_raised(library: Library, agent: Twin) -> None:
     """What a published Server answers is in `tests/interop`."""
-    library.gives("get_resources", ServerNotRegistered(mcp_server="x").to_wire())
-    library.gives("get_prompts", CapabilityNotSupported(mcp_server="notes", capability="prompts").to_wire())
+    library.gives("get_resources", errors.ServerNotRegistered(mcp_server="x").to_wire())
+    library.gives("get_prompts", errors.CapabilityNotSupported(mcp_server="notes", capability="prompts").to_wire())
     library.gives("read_resource", None)
-    async with start(kind) as agent:
-        with pytest.raises(ServerNotRegistered) as unknown:
-            await agent.get_resources("laptop", "x")
-        assert unknown.value.details["mcp_server"] == "x"
-        with pytest.raises(CapabilityNotSupported) as unsupported:
-            await agent.get_prompts("laptop", "notes")
-        assert unsupported.value.details["capability"] == "prompts"
-        with pytest.raises(UnsupportedEvent, match="computer 'laptop' does not know client:read_resource"):
-            await agent.read_resource("laptop", "notes", "file:///x")
+    with raises(errors.ServerNotRegistered, mcp_server="x"):
+        await agent.get_resources("laptop", "x")
+    with raises(errors.CapabilityNotSupported, capability="prompts"):
+        await agent.get_prompts("laptop", "notes")
+    with pytest.raises(errors.UnsupportedEvent, match="computer 'laptop' does not know client:read_resource"):
+        await agent.read_resource("laptop", "notes", "file:///x")
 
 
 @pytest.mark.covers("agent-reads")
-async def test_a_list_without_an_end_is_given_up(library: Library, start: Any) -> None:
+async def test_a_list_without_an_end_is_given_up(library: Library, planner: Twin) -> None:
     numbers = count()
-    async with start(AsyncSMCPAgentClient) as agent:
-        library.gives("get_resources", {"resources": [], "next_cursor": "again"})
-        with pytest.raises(SMCPError, match="the list of resources has no end"):
-            await agent.get_resources("laptop", "notes")
-        assert len(library.asked("get_resources")) == 2
-        library.gives("get_prompts", lambda data: {"prompts": [], "next_cursor": str(next(numbers))})
-        with pytest.raises(SMCPError, match="the list of prompts has no end"):
-            await agent.get_prompts("laptop")
-        assert len(library.asked("get_prompts")) == answers.MAX_PAGES
-        page = [{"uriTemplate": "x" * 3_000_000}]
-        library.gives(
-            "get_resource_templates", lambda data: {"resource_templates": page, "next_cursor": str(next(numbers))}
-        )
-        with pytest.raises(AnswerTooLarge, match="more than 16777216 bytes"):
-            await agent.get_resource_templates("laptop", "notes")
+    library.gives("get_resources", {"resources": [], "next_cursor": "again"})
+    with pytest.raises(errors.SMCPError, match="the list of resources repeats a cursor"):
+        await planner.get_resources("laptop", "notes")
+    assert len(library.asked("get_resources")) == 2
+    library.gives("get_prompts", lambda data: {"prompts": [], "next_cursor": str(next(numbers))})
+    with pytest.raises(errors.SMCPError, match="the list of prompts repeats a cursor or has too many pages"):
+        await planner.get_prompts("laptop")
+    assert len(library.asked("get_prompts")) == answers.MAX_PAGES
+    page = [{"uriTemplate": "x" * 3_000_000}]
+    library.gives(
+        "get_resource_templates", lambda data: {"resource_templates": page, "next_cursor": str(next(numbers))}
+    )
+    with pytest.raises(errors.AnswerTooLarge, match="more than 16777216 bytes"):
+        await planner.get_resource_templates("laptop", "notes")
 
 
-@both
 @pytest.mark.covers("agent-reads")
-async def test_contents_that_stayed_on_the_computer_are_fetched(kind: Any, library: Library, start: Any) -> None:
+async def test_contents_that_stayed_on_the_computer_are_fetched(library: Library, agent: Twin) -> None:
     image, text = bytes(range(256)) * 2000, "Zeile für Zeile\n" * 40_000
     kept = {"image": image, "text": text.encode()}
 
     def marked(handle: str) -> dict[str, Any]:
-        size, sha256 = len(kept[handle]), hashlib.sha256(kept[handle]).hexdigest()
-        return {"_meta": {"a2c_blob_handle": handle, "a2c_total_size": size, "a2c_sha256": sha256}}
-
-    def chunk(data: dict[str, Any]) -> dict[str, Any]:
-        whole, offset = kept[data["blob_handle"]], data["chunk_offset"]
-        part = whole[offset : offset + data["max_chunk_bytes"]]
-        return {
-            "blob_handle": data["blob_handle"],
-            "mime_type": "x/y",
-            "total_size": len(whole),
-            "sha256": hashlib.sha256(whole).hexdigest(),
-            "chunk_offset": offset,
-            "eof": offset + len(part) == len(whole),
-            "blob": base64.b64encode(part).decode(),
-        }
+        return {"_meta": marks_of(kept[handle], handle)}
 
     contents = [
         {"uri": "file:///a.png", "blob": "", **marked("image")},
@@ -298,13 +252,10 @@ async def test_contents_that_stayed_on_the_computer_are_fetched(kind: Any, libra
     message = {"role": "user", "content": {"type": "image", "data": "", "mimeType": "image/png", **marked("image")}}
     library.gives("read_resource", {"contents": contents})
     library.gives("get_prompt", {"messages": [message]})
-    library.gives("get_blob", chunk)
-    async with start(kind) as agent:
-        seen: list[tuple[float, float | None, str | None]] = []
-        read = await agent.read_resource(
-            "laptop", "notes", "file:///a", on_transfer=lambda *report: seen.append(report)
-        )
-        asked = await agent.get_prompt("laptop", "notes", "p")
+    library.gives("get_blob", lambda data: chunk(data, kept[data["blob_handle"]]))
+    seen: list[tuple[float, float | None, str | None]] = []
+    read = await agent.read_resource("laptop", "notes", "file:///a", on_transfer=lambda *report: seen.append(report))
+    asked = await agent.get_prompt("laptop", "notes", "p")
     size = float(len(image) + len(text.encode()))
     assert seen[-1] == (size, size, None)
     encoded = base64.b64encode(image).decode()
@@ -315,9 +266,8 @@ async def test_contents_that_stayed_on_the_computer_are_fetched(kind: Any, libra
 # Links in results
 
 
-@both
 @pytest.mark.covers("agent-links")
-async def test_a_link_in_a_result_is_followed(kind: Any, library: Library, start: Any, office: str) -> None:
+async def test_a_link_in_a_result_is_followed(kind: Any, planning: Any, library: Library, office: str) -> None:
     link, other = ({"type": "resource_link", "uri": f"file:///{name}", "name": name} for name in "ab")
     tool = {"name": "find", "description": "", "params_schema": {}, "return_schema": None}
     library.peer.answers(
@@ -325,7 +275,7 @@ async def test_a_link_in_a_result_is_followed(kind: Any, library: Library, start
     )
     library.gives("tool_call", {"content": [{"type": "text", "text": "here"}, link], "isError": False})
     library.gives("read_resource", lambda data: {"contents": [{"uri": data["uri"], "text": data["mcp_server"]}]})
-    async with start(kind) as agent:
+    async with planning(kind) as agent:
         result = await agent.emit_tool_call("laptop", "find")
         assert result.links == [link]
         whole = {"contents": [{"uri": "file:///a", "text": "notes"}]}
@@ -337,28 +287,27 @@ async def test_a_link_in_a_result_is_followed(kind: Any, library: Library, start
         }
         await library.announces("tool_list")
         library.peer.answers("client:get_tools", {"tools": [], "req_id": "x"})
-        with pytest.raises(BadRequest, match="link"):
+        with pytest.raises(errors.BadRequest, match="link"):
             await agent.read_link(result, {"type": "text"})
         library.gives("tool_call", {"content": [link, other]})
         several = await agent.emit_tool_call("laptop", "own", office=office)
-        with pytest.raises(BadRequest, match=r"the result has 2 links: say which, such as result.links\[0\]"):
+        with pytest.raises(errors.BadRequest, match=r"the result has 2 links: say which, such as result.links\[0\]"):
             await agent.read_link(several)
-        with pytest.raises(SMCPError, match=r"give server=|No such tool"):
+        with pytest.raises(errors.SMCPError, match=r"give server=|No such tool"):
             await agent.read_link(several, other)
-        with pytest.raises(BadRequest, match="use read_resource"):
+        with pytest.raises(errors.BadRequest, match="use read_resource"):
             await agent.read_link(type(result)(), "file:///b")
 
 
 # Subscriptions
 
 
-@both
 @pytest.mark.covers("agent-subscribes")
 async def test_a_change_reaches_both_listeners_until_it_is_unsubscribed(
-    kind: Any, library: Library, start: Any, office: str
+    kind: Any, planning: Any, library: Library, office: str
 ) -> None:
     heard, updates = Heard(), []
-    async with start(kind, event_handler=heard) as agent:
+    async with planning(kind, event_handler=heard) as agent:
         await library.tells("file:///a")
         await agent.list_room()
         await agent.subscribe_resource("laptop", "notes", "file:///a", on_update=updates.append)
@@ -381,7 +330,7 @@ async def test_a_change_reaches_both_listeners_until_it_is_unsubscribed(
 
 
 @pytest.mark.covers("agent-subscribes")
-async def test_a_slow_listener_hears_each_change_once_more_and_not_each_notice(library: Library, start: Any) -> None:
+async def test_a_slow_listener_hears_each_change_once_more_and_not_each_notice(library: Library, planner: Twin) -> None:
     updates: list[str] = []
     go_on = asyncio.Event()
 
@@ -389,25 +338,25 @@ async def test_a_slow_listener_hears_each_change_once_more_and_not_each_notice(l
         updates.append(uri)
         await go_on.wait()
 
-    async with start(AsyncSMCPAgentClient) as agent:
-        await agent.subscribe_resource("laptop", "notes", "file:///a", on_update=slow)
-        await agent.subscribe_resource("laptop", "notes", "file:///a", on_update=slow)
-        for _ in range(20):
-            await library.tells("file:///a")
-        await agent.list_room()
-        go_on.set()
-        await until(lambda: len(updates) == 2)
+    await planner.subscribe_resource("laptop", "notes", "file:///a", on_update=slow)
+    await planner.subscribe_resource("laptop", "notes", "file:///a", on_update=slow)
+    for _ in range(20):
         await library.tells("file:///a")
-        await until(lambda: len(updates) == 3)
+    await planner.list_room()
+    go_on.set()
+    await until(lambda: len(updates) == 2)
+    await library.tells("file:///a")
+    await until(lambda: len(updates) == 3)
 
 
-@both
 @pytest.mark.covers("agent-subscribes")
-async def test_a_refused_subscription_is_none(kind: Any, library: Library, start: Any) -> None:
-    library.gives("subscribe_resource", CapabilityNotSupported(mcp_server="notes", capability="resources").to_wire())
+async def test_a_refused_subscription_is_none(kind: Any, planning: Any, library: Library) -> None:
+    library.gives(
+        "subscribe_resource", errors.CapabilityNotSupported(mcp_server="notes", capability="resources").to_wire()
+    )
     heard = Heard()
-    async with start(kind, event_handler=heard) as agent:
-        with pytest.raises(CapabilityNotSupported):
+    async with planning(kind, event_handler=heard) as agent:
+        with pytest.raises(errors.CapabilityNotSupported):
             await agent.subscribe_resource("laptop", "notes", "file:///a")
         assert agent.client._flows.reading.subscriptions.standing.all() == []
         await library.tells("file:///a")
@@ -415,45 +364,43 @@ async def test_a_refused_subscription_is_none(kind: Any, library: Library, start
     assert heard.all == []
 
 
-@both
 @pytest.mark.covers("agent-subscribes", "agent-rejoins")
 async def test_a_subscription_is_taken_again_after_a_reconnect_and_when_the_computer_is_back(
-    kind: Any, library: Library, shared_hub: Any, office: str, connect: Any
+    far_agent: Twin, relay: Line, office: str, connect: Any, seat: Any
 ) -> None:
-    relay, updates = Relay(shared_hub.url), []
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(relay.open())
-        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
-        await agent.subscribe_resource("laptop", "notes", "file:///a", on_update=updates.append)
-        relay.cut()
-        await library.peer.was_asked("client:subscribe_resource", 2)
-        await library.peer.close()
-        await until(lambda: agent.computers == [])
-        again = Library(await connect())
-        is_ready = False
-        again.gives(
-            "subscribe_resource", lambda data: {} if is_ready else ServerNotRegistered(mcp_server="notes").to_wire()
-        )
-        await again.peer.join("computer", "laptop", office)
-        await again.peer.was_asked("client:subscribe_resource")
-        is_ready = True
-        await until(lambda: agent.client._flows.reading.subscriptions.standing._refused)
-        await again.announces("tool_list")
-        await again.peer.was_asked("client:subscribe_resource", 2)
-        await again.tells("file:///a")
-        await until(lambda: updates)
-        assert again.asked("subscribe_resource")[0] == {"mcp_server": "notes", "uri": "file:///a", "office_id": office}
-        await agent.leave_office(office)
-        assert agent.client._flows.reading.subscriptions.standing.all() == []
+    updates: list[str] = []
+    library = Library(await seat("computer", "laptop", office, instance="the-instance-of-both"))
+    await until(lambda: far_agent.computers)
+    await far_agent.subscribe_resource("laptop", "notes", "file:///a", on_update=updates.append)
+    relay.cut()
+    await library.peer.was_asked("client:subscribe_resource", 2)
+    await library.peer.close()
+    await until(lambda: far_agent.computers == [])
+    again = Library(await connect())
+    is_ready = False
+    again.gives(
+        "subscribe_resource", lambda data: {} if is_ready else errors.ServerNotRegistered(mcp_server="notes").to_wire()
+    )
+    await again.peer.join("computer", "laptop", office, instance="the-instance-of-both")
+    await again.peer.was_asked("client:subscribe_resource")
+    is_ready = True
+    await until(lambda: far_agent.client._flows.reading.subscriptions.standing._refused)
+    await again.announces("tool_list")
+    await again.peer.was_asked("client:subscribe_resource", 2)
+    await again.tells("file:///a")
+    await until(lambda: updates)
+    first, second = library.asked("subscribe_resource")[-1], again.asked("subscribe_resource")[0]
+    assert first == second == {"mcp_server": "notes", "uri": "file:///a", "office_id": office, "seat": first["seat"]}
+    await far_agent.leave_office(office)
+    assert far_agent.client._flows.reading.subscriptions.standing.all() == []
 
 
 # The cache
 
 
-@both
 @pytest.mark.covers("agent-cache")
 async def test_an_answer_is_kept_for_its_time_unless_a_change_is_announced(
-    kind: Any, library: Library, start: Any, office: str
+    kind: Any, planning: Any, library: Library, office: str
 ) -> None:
     heard = Heard()
     library.gives("get_resources", {"resources": [{"uri": "file:///a"}], "ttlMs": 60_000, "cacheScope": "public"})
@@ -461,7 +408,7 @@ async def test_an_answer_is_kept_for_its_time_unless_a_change_is_announced(
     library.gives("get_prompts", {"prompts": [], "ttlMs": 60_000})
     library.gives("get_prompt", {"messages": [], "ttlMs": 60_000})
 
-    async with start(kind, event_handler=heard) as agent:
+    async with planning(kind, event_handler=heard) as agent:
 
         async def everything() -> tuple[int, int, int]:
             """Asks for everything, twice; returns how often the computer was asked."""
@@ -497,30 +444,24 @@ async def test_an_answer_is_kept_for_its_time_unless_a_change_is_announced(
     assert len(library.asked("get_prompt")) == 8, "MCP does not let it be kept"
 
 
-@both
 @pytest.mark.covers("agent-cache")
 async def test_a_lost_connection_and_an_answer_without_a_time_leave_nothing_in_the_cache(
-    kind: Any, library: Library, shared_hub: Any, office: str
+    library: Library, far_agent: Twin, relay: Line
 ) -> None:
-    relay = Relay(shared_hub.url)
     library.gives("get_prompts", {"prompts": []})
     library.gives("get_resources", {"resources": [], "ttlMs": 60_000})
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(relay.open())
-        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
-        for _ in range(2):
-            await agent.get_prompts("laptop")
-            await agent.get_resources("laptop", "notes")
-        assert (len(library.asked("get_prompts")), len(library.asked("get_resources"))) == (2, 1)
-        relay.close()
-        await until(lambda: not agent.is_connected)
-        relay.reopen()
-        await agent.get_resources("laptop", "notes")
+    for _ in range(2):
+        await far_agent.get_prompts("laptop")
+        await far_agent.get_resources("laptop", "notes")
+    assert (len(library.asked("get_prompts")), len(library.asked("get_resources"))) == (2, 1)
+    await relay.lose(far_agent)
+    relay.reopen()
+    await far_agent.get_resources("laptop", "notes")
     assert len(library.asked("get_resources")) == 2
 
 
 @pytest.mark.covers("agent-cache")
-async def test_an_answer_that_may_be_older_than_a_change_is_not_kept(library: Library, start: Any) -> None:
+async def test_an_answer_that_may_be_older_than_a_change_is_not_kept(planning: Any, library: Library) -> None:
     heard = Heard()
 
     async def changes(data: dict[str, Any]) -> dict[str, Any]:
@@ -528,19 +469,7 @@ async def test_an_answer_that_may_be_older_than_a_change_is_not_kept(library: Li
         return {"resources": [], "ttlMs": 60_000, "req_id": data["req_id"]}
 
     library.peer.answers("client:get_resources", changes)
-    async with start(AsyncSMCPAgentClient, event_handler=heard) as agent:
+    async with planning(event_handler=heard) as agent:
         await agent.get_resources("laptop", "notes")
         await until(lambda: heard.all)
         assert len(agent.client._flows.reading.cache) == 0
-
-
-@both
-@pytest.mark.covers("client-names")
-async def test_the_client_that_an_agent_reads_for_is_sent(kind: Any, library: Library, start: Any) -> None:
-    library.gives("read_resource", {"contents": [NOTES]})
-    library.gives("get_prompt", {"messages": []})
-    async with start(kind) as agent:
-        await agent.read_resource("laptop", "notes", "file:///a", client=CLIENT)
-        await agent.get_prompt("laptop", "notes", "sum", client=CLIENT)
-    asked = [*library.asked("read_resource"), *library.asked("get_prompt")]
-    assert [each["client"] for each in asked] == [CLIENT, CLIENT]

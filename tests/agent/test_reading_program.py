@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,26 +13,23 @@ import pytest
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import BadRequest, SMCPError
-from tests.agent.conftest import Ended
-from tests.computer.hosted import hosted, ready
+from tests.computer.hosted import ready
 from tests.computer.supervised import good
 from tests.peer import Peer
+from tests.stage.library import computer_with_library
+from tests.stage.place import Ended
 
 PATIENCE = 60.0
 
 pytestmark = pytest.mark.covers("agent-program")
 
-LIBRARY = Path(__file__).parents[2] / "examples" / "library_server.py"
-CATALOGUE = "Emma\nMoby-Dick\nWalden"
+BOOKS = "Emma\nMoby-Dick\nWalden"
 
 
 @pytest.fixture
-async def desk(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[Computer]:
-    computer = Computer("laptop", approve=lambda request: True)
-    parameters = {"command": sys.executable, "args": [str(LIBRARY)]}
-    computer.add_server({"name": "library", "type": "stdio", "server_parameters": parameters})
-    computer.add_server(good())
-    async with hosted(computer, shared_hub.url, office, tmp_path):
+async def desk(hosts: Any) -> AsyncIterator[Computer]:
+    computer = computer_with_library(good())
+    async with hosts(computer):
         await ready(computer, "library", "good")
         yield computer
 
@@ -43,36 +39,33 @@ def rows(table: str) -> list[list[str]]:
 
 
 async def test_servers_resources_and_prompts_are_tables_or_json(desk: Computer, run: Any) -> None:
-    servers = {each["name"]: each for each in json.loads((await run("servers")).out)}
+    servers = {each["name"]: each for each in json.loads((await run("servers", "--json")).out)}
     library = servers["library"]
     assert (library["computer"], library["state"], library["version"]) == ("laptop", "ready", "1.2")
     assert {"resources", "prompts", "tools"} <= library["capabilities"].keys()
-    table = rows((await run("servers", "laptop", "--table")).out)
+    table = rows((await run("servers", "laptop")).out)
     assert table[0] == ["server", "computer", "state", "title", "version", "offers", "instructions"]
     assert ["library", "laptop", "ready", "Library", "1.2"] in [row[:5] for row in table]
-    of_all = json.loads((await run("resources", "laptop")).out)
+    of_all = json.loads((await run("resources", "laptop", "--json")).out)
     assert {each["mcp_server"] for each in of_all} == {"library", "good"}
-    table = rows((await run("resources", "laptop", "library", "--table")).out)
+    table = rows((await run("resources", "laptop", "library")).out)
     assert table[0] == ["resource", "server", "name", "type", "description"]
     assert table[1][:4] == ["library://catalogue", "library", "catalogue", "text/plain"]
-    templates = rows((await run("resources", "laptop", "library", "--templates", "--table")).out)
+    templates = rows((await run("resources", "laptop", "library", "--templates")).out)
     assert templates[1][:2] == ["library://books/{title}", "library"]
-    prompts = rows((await run("prompts", "laptop", "--table")).out)
+    prompts = rows((await run("prompts", "laptop")).out)
     assert prompts == [
         ["prompt", "server", "arguments", "description"],
         ["review", "library", "title", "[words]", "Ask", "for", "a", "review", "of", "a", "book."],
     ]
-    (prompt,) = json.loads((await run("prompts", "laptop", "library")).out)
+    (prompt,) = json.loads((await run("prompts", "laptop", "library", "--json")).out)
     assert (prompt["mcp_server"], prompt["name"]) == ("library", "review")
 
 
 async def test_text_is_printed_and_bytes_go_to_files_and_pipes_only(
-    desk: Computer,
-    run: Any,
-    terminal: Any,
-    tmp_path: Path,
+    desk: Computer, run: Any, terminal: Any, tmp_path: Path
 ) -> None:
-    assert await run("read", "laptop", "library", "library://catalogue") == Ended(0, CATALOGUE, "")
+    assert await run("read", "laptop", "library", "library://catalogue") == Ended(0, BOOKS, "")
     whole = json.loads((await run("read", "laptop", "library", "library://stamp", "--json")).out)
     assert whole["contents"][0]["mimeType"] == "image/png"
     file = tmp_path / "stamp.png"
@@ -104,10 +97,7 @@ FAILING = {
         "laptop has no MCP server 'librery' that is running. Did you mean library",
     ),
     "no such server to list": (["resources", "laptop", "x"], "There are library, good."),
-    "no such resource": (
-        ["read", "laptop", "library", "library://catalog"],
-        "Did you mean library://catalogue?",
-    ),
+    "no such resource": (["read", "laptop", "library", "library://catalog"], "Did you mean library://catalogue?"),
     "no resource at all like it": (
         ["read", "laptop", "library", "zzz:7"],
         "a2c-smcp agent resources laptop library shows what there is.",
@@ -142,30 +132,9 @@ async def test_what_goes_wrong_is_said_with_what_to_do(desk: Computer, run: Any,
         assert len(ended.err.splitlines()) == 1, (name, ended.err)
 
 
-WRONG = {
-    "no URI": (["read", "laptop", "library"], "Missing argument"),
-    "output and watch": (["read", "laptop", "x", "y:z", "--output", "f", "--watch"], "Leave out --watch and --json."),
-    "no argument": (["prompt", "laptop", "x", "y", "title"], "'title' is no argument of a prompt. Write JSON"),
-    "no string": (["prompt", "laptop", "x", "y", '{"title": 1}'], "The argument 'title' is not a string."),
-}
-
-
-@pytest.mark.covers("program-errors")
-@pytest.mark.parametrize(("arguments", "words"), WRONG.values(), ids=WRONG)
-async def test_wrong_use_ends_before_anything_is_dialled(run: Any, arguments: list[str], words: str) -> None:
-    ended = await run(*arguments, A2C_URL="http://127.0.0.1:9")
-    assert (ended.code, ended.out) == (2, "")
-    assert words in ended.err
-
-
 async def test_a_call_says_how_to_follow_its_links(desk: Computer, run: Any) -> None:
     line = "a2c-smcp agent read laptop library library://books/Moby-Dick"
     assert await run("call", "laptop", "find_book", "word=ishmael") == Ended(0, "", f"it links to a resource: {line}\n")
-
-
-async def test_a_shell_completes_servers_and_prompts(desk: Computer, complete: Any) -> None:
-    assert await complete("a2c-smcp agent read laptop l") == ["library"]
-    assert await complete("a2c-smcp agent prompt laptop library ") == ["review"]
 
 
 @pytest.fixture
@@ -178,10 +147,7 @@ async def odd(connect: Any, office: str) -> Peer:
 
 
 @pytest.mark.covers("program-errors")
-async def test_a_computer_that_is_old_or_odd_is_named_and_costs_only_its_own_list(
-    odd: Peer,
-    run: Any,
-) -> None:
+async def test_a_computer_that_is_old_or_odd_is_named_and_costs_only_its_own_list(odd: Peer, run: Any) -> None:
     unknown = BadRequest("this computer does not know 'client:get_servers'").to_wire()
     odd.answers("client:get_servers", None)
     odd.answers("client:get_config", {"servers": {"files": {}, "broken": {}, "empty": {}}})
@@ -191,10 +157,10 @@ async def test_a_computer_that_is_old_or_odd_is_named_and_costs_only_its_own_lis
         "empty": {"code": 4015, "message": "MCP capability not supported", "mcp_server": "empty", "capability": "x"},
     }
     odd.answers("client:get_resources", lambda data: {**listed[data["mcp_server"]], "req_id": data["req_id"]})
-    servers = await run("servers")
+    servers = await run("servers", "--json")
     assert (servers.code, servers.out) == (1, "[]\n")
     assert "odd gave no list: Unsupported event: computer 'odd' does not know client:get_servers" in servers.err
-    resources = await run("resources", "odd", "--table")
+    resources = await run("resources", "odd")
     assert resources.code == 1
     assert rows(resources.out)[1] == ["file:///a", "files", "a", "text/plain", "2.5", "MB"]
     assert "broken gave no list: Internal error: the answer has no list of resources" in resources.err
@@ -220,7 +186,7 @@ async def test_a_computer_that_is_old_or_odd_is_named_and_costs_only_its_own_lis
         0, "user:\nOne\n\nassistant:\nTwo\n", "there is more than text: --json has it\n"
     )
     odd.answers("client:get_prompts", {"prompts": [], "req_id": "x"})
-    assert (await run("prompts", "odd", "--table")).err == "no MCP server on odd has prompts\n"
+    assert (await run("prompts", "odd")).err == "no MCP server on odd has prompts\n"
     odd.answers("client:get_prompt", SMCPError("broken").to_wire())
     assert "files has no prompt 'p'. It has no prompts at all." in (await run("prompt", "odd", "files", "p")).err
 

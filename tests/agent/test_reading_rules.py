@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from a2c_smcp.agent.reading import cache
-from a2c_smcp.agent.reading.cache import AnswerCache, CacheKey
-from a2c_smcp.agent.reading.subscriptions import is_part_of
+from a2c_smcp.agent.desktops import Seat
+from a2c_smcp.agent.reading import requests
+from a2c_smcp.agent.reading.requests import AnswerCache, CacheKey, is_part_of
 from a2c_smcp.agent.standing_requests import LogSource, StandingRequests
-from a2c_smcp.agent.types import Seat
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import Forbidden
 from tests.waiting import until
@@ -45,7 +45,7 @@ def test_an_answer_ends_with_its_time_and_says_what_is_left_of_it() -> None:
     assert kept.get(key()) is None
     assert len(kept) == 0
     kept.put(key(), answer(ttl=10**12), kept.generation)
-    clock.now += cache.MAX_TTL
+    clock.now += requests.MAX_TTL
     assert kept.get(key()) is None, "no MCP server decides for longer than a day"
 
 
@@ -60,19 +60,19 @@ def test_only_a_whole_number_of_milliseconds_is_a_time(ttl: Any) -> None:
 @pytest.mark.covers("agent-cache")
 def test_the_cache_is_bounded_in_number_and_bytes_and_what_was_used_last_stays() -> None:
     kept = AnswerCache(Clock())
-    for number in range(cache.MAX_ENTRIES):
+    for number in range(requests.MAX_ENTRIES):
         kept.put(key(str(number)), answer(), kept.generation)
     kept.get(key("0"))
     kept.put(key("more"), answer(), kept.generation)
-    assert len(kept) == cache.MAX_ENTRIES
+    assert len(kept) == requests.MAX_ENTRIES
     assert kept.get(key("0"))
     assert kept.get(key("1")) is None
-    large = "x" * (cache.MAX_ENTRY_BYTES - 1000)
+    large = "x" * (requests.MAX_ENTRY_BYTES - 1000)
     for number in range(5):
         kept.put(key(f"large-{number}"), answer(large), kept.generation)
     assert [bool(kept.get(key(f"large-{number}"))) for number in range(5)] == [False, True, True, True, True]
-    kept.put(key("too large"), answer("x" * cache.MAX_ENTRY_BYTES), kept.generation)
-    kept.put(key("too large as JSON"), answer('"' * (cache.MAX_ENTRY_BYTES - 1000)), kept.generation)
+    kept.put(key("too large"), answer("x" * requests.MAX_ENTRY_BYTES), kept.generation)
+    kept.put(key("too large as JSON"), answer('"' * (requests.MAX_ENTRY_BYTES - 1000)), kept.generation)
     assert kept.get(key("too large")) is None
     assert kept.get(key("too large as JSON")) is None
     kept.drop()
@@ -109,7 +109,8 @@ class Sent:
         self.all: list[tuple[LogSource, str]] = []
         self.errors: list[Exception] = []
 
-    async def __call__(self, source: LogSource, level: str) -> None:
+    async def __call__(self, source: LogSource, level: str, seat: Mapping[str, str]) -> None:
+        assert seat == {}
         self.all.append((source, level))
         if self.errors:
             raise self.errors.pop(0)
@@ -118,15 +119,20 @@ class Sent:
 SOURCE = LogSource("desk", "laptop", None)
 
 
+def nowhere(computer: object, office: object) -> str | None:
+    """Behind a Server that tells no seats."""
+    return None
+
+
 @pytest.mark.covers("agent-logs", "agent-subscribes")
 async def test_a_standing_request_is_sent_again_before_it_lapses_and_whenever_it_may_be_gone() -> None:
     sent = Sent()
-    standing = StandingRequests(sent, SOON, renewal=0.02)
+    standing = StandingRequests(sent, nowhere, SOON, renewal=0.02)
     standing.open()
     await standing.set(SOURCE, "info")
     await until(lambda: len(sent.all) >= 3)
     await standing.close()
-    standing = StandingRequests(sent, SOON)
+    standing = StandingRequests(sent, nowhere, SOON)
     standing.open()
     sent.all.clear()
     await standing.set(SOURCE, "info")
@@ -150,7 +156,7 @@ async def test_a_standing_request_is_sent_again_before_it_lapses_and_whenever_it
 @pytest.mark.covers("agent-logs", "agent-subscribes")
 async def test_a_renewal_that_is_refused_waits_for_a_change_and_another_failure_for_a_moment() -> None:
     sent = Sent()
-    standing = StandingRequests(sent, SOON)
+    standing = StandingRequests(sent, nowhere, SOON)
     standing.open()
     await standing.set(SOURCE, "info")
     sent.errors = [RuntimeError("unexpected"), Forbidden("not now")]
@@ -167,7 +173,7 @@ async def test_a_renewal_that_is_refused_waits_for_a_change_and_another_failure_
 @pytest.mark.covers("agent-logs", "agent-subscribes")
 async def test_a_request_that_is_refused_changes_nothing() -> None:
     sent = Sent()
-    standing = StandingRequests(sent, SOON)
+    standing = StandingRequests(sent, nowhere, SOON)
     sent.errors = [Forbidden("no")]
     with pytest.raises(Forbidden):
         await standing.set(SOURCE, "info")

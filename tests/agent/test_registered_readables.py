@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, SMCPAgentClient
-from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import NotFound, Unavailable
 from a2c_smcp.loops import LoopIsRunning, in_thread
 from a2c_smcp.registry import MCPRegistry
-from tests.agent.twins import KINDS, at_work
-from tests.computer.hosted import hosted, ready
+from tests.computer.hosted import ready
 from tests.peer import Peer
+from tests.stage.library import CATALOGUE, computer_with_library
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("agent-registry-reads")
-both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
-
-LIBRARY = Path(__file__).parents[2] / "examples" / "library_server.py"
-CATALOGUE = "library://catalogue"
 
 
 def uris(registry: MCPRegistry) -> list[str]:
@@ -42,16 +35,11 @@ async def read(kind: Any, agent: Any, uri: str) -> Any:
     return found["contents"][0]
 
 
-@both
-async def test_a_registry_reads_completes_and_watches_through_the_office(
-    kind: Any, shared_hub: Any, office: str, tmp_path: Path
-) -> None:
-    computer = Computer("laptop", approve=lambda request: True)
-    parameters = {"command": sys.executable, "args": [str(LIBRARY)]}
-    computer.add_server({"name": "library", "type": "stdio", "server_parameters": parameters})
-    async with hosted(computer, shared_hub.url, office, tmp_path):
+async def test_a_registry_reads_completes_and_watches_through_the_office(kind: Any, hosts: Any, planning: Any) -> None:
+    computer = computer_with_library()
+    async with hosts(computer):
         await ready(computer, "library")
-        async with at_work(kind, url=shared_hub.url, office=office) as agent:
+        async with planning(kind) as agent:
             registry = agent.registry
             await until(lambda: uris(registry) == [CATALOGUE, "library://stamp"] and names(registry) == ["review"])
             assert [each["uriTemplate"] for each in registry.resource_templates()] == ["library://books/{title}"]
@@ -110,11 +98,9 @@ async def shelf(computer: Peer) -> Shelf:
     return Shelf(computer)
 
 
-async def test_lists_are_kept_current_and_only_what_has_changed_is_asked_for(
-    shelf: Shelf, shared_hub: Any, office: str
-) -> None:
+async def test_lists_are_kept_current_and_only_what_has_changed_is_asked_for(planning: Any, shelf: Shelf) -> None:
     shelf.offers("a")
-    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
+    async with planning() as agent:
         registry = agent.registry
         registry.add_resource("x:own", "mine")
         await until(lambda: uris(registry) == ["x:own", "x:a"] or uris(registry) == ["x:a", "x:own"])
@@ -140,11 +126,11 @@ async def test_lists_are_kept_current_and_only_what_has_changed_is_asked_for(
 
 
 async def test_of_two_with_one_uri_or_name_the_second_gets_a_longer_one_and_each_keeps_its_own(
-    shelf: Shelf, shared_hub: Any, office: str, connect: Any
+    planning: Any, shelf: Shelf, office: str, connect: Any
 ) -> None:
     shelf.offers("a")
     registry = MCPRegistry()
-    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office, registry=registry) as agent:
+    async with planning(registry=registry) as agent:
         await until(lambda: uris(registry) == ["x:a"])
         tower = Shelf(await connect())
         tower.offers("a", "b")
@@ -168,17 +154,15 @@ async def test_of_two_with_one_uri_or_name_the_second_gets_a_longer_one_and_each
         assert (await read(AsyncSMCPAgentClient, agent, "x:a"))["text"] == "laptop"
 
 
-async def test_it_can_be_switched_off_and_an_odd_computer_offers_nothing(
-    shelf: Shelf, shared_hub: Any, office: str
-) -> None:
+async def test_it_can_be_switched_off_and_an_odd_computer_offers_nothing(planning: Any, shelf: Shelf) -> None:
     shelf.offers("a")
-    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office, list_resources=False) as agent:
+    async with planning(list_resources=False) as agent:
         await agent.list_room()
         assert (shelf.asked("get_servers"), uris(agent.registry)) == (0, [])
     shelf.lists["resources"] = [7, {"uri": 7}, {"uri": "x:good"}]
     shelf.peer.answers("client:get_prompts", "nonsense")
     shelf.server["capabilities"] = {"resources": None, "prompts": [], "completions": 7}
-    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office) as agent:
+    async with planning() as agent:
         await until(lambda: uris(agent.registry) == ["x:good"])
         shelf.peer.answers("client:get_servers", None)
         await shelf.announces("config")

@@ -5,95 +5,99 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.agent.retries import Resend, RetriedRequest
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import CallTimeout, ComputerNotFound, ResultGone, SMCPError
 from a2c_smcp.registry import MCPRegistry, Retry
-from tests.agent.test_reconnect import Worker, both, separate_server
-from tests.agent.twins import at_work
-from tests.computer.hosted import Relay, hosted
 from tests.peer import Peer
-from tests.ports import free_port
+from tests.stage.agent import Line, Twin
+from tests.stage.raising import raises
+from tests.stage.worker import MortalServer, Worker
 from tests.waiting import until
 
 LATER = Reconnect(first=2.0, longest=2.0)
 
 
 @asynccontextmanager
-async def foreign(url: str, office: str) -> AsyncIterator[Peer]:
+async def foreign(url: str, office: str, **instance: str) -> AsyncIterator[Peer]:
     """A computer of another make: without an instance, it does not know a call that comes again."""
     peer = await Peer.connect(url, transports=["websocket"])
     try:
-        await peer.join("computer", "laptop", office)
+        await peer.join("computer", "laptop", office, **instance)
         peer.answers("client:tool_call", lambda _: asyncio.Event().wait())
         yield peer
     finally:
         await peer.close()
 
 
-@both
 @pytest.mark.covers("agent-never-twice")
 async def test_after_a_killed_server_a_call_is_not_repeated_to_a_computer_that_does_not_deduplicate(
-    kind: Any, office: str
+    kind: Any, planning: Any, mortal: MortalServer, office: str
 ) -> None:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(separate_server(port))
-        before = await stack.enter_async_context(foreign(url, office))
-        agent = await stack.enter_async_context(at_work(kind, url=url, office=office))
+    async with foreign(mortal.url, office) as before, planning(kind, url=mortal.url) as agent:
         call = asyncio.ensure_future(agent.emit_tool_call("laptop", "pay", timeout=20))
         await before.was_asked("client:tool_call")
-        first.kill()
-        await first.wait()
-        await stack.enter_async_context(separate_server(port))
-        after = await stack.enter_async_context(foreign(url, office))
-        with pytest.raises(ResultGone) as gone:
-            await call
-        assert gone.value.outcome == "unknown"
-        assert [event for event, _ in after.asked if event == "client:tool_call"] == []
+        await mortal.kill()
+        await mortal.start()
+        async with foreign(mortal.url, office) as after:
+            with raises(ResultGone, outcome="unknown"):
+                await call
+            assert [event for event, _ in after.asked if event == "client:tool_call"] == []
+
+
+@pytest.mark.covers("agent-never-twice", "seat-computers")
+@pytest.mark.parametrize("first", [{"instance": "an-instance-of-my-own"}, {}], ids=["instance", "none"])
+async def test_a_call_that_a_computer_has_begun_is_not_sent_to_another_computer_of_its_name(
+    kind: Any, planning: Any, mortal: MortalServer, office: str, first: dict[str, str]
+) -> None:
+    """The other one says that it deduplicates, and has never heard of the call: it would run the tool once more."""
+    async with foreign(mortal.url, office, **first) as before, planning(kind, url=mortal.url) as agent:
+        call = asyncio.ensure_future(agent.emit_tool_call("laptop", "pay", {"card": "4711"}, timeout=20))
+        await before.was_asked("client:tool_call")
+        await mortal.kill()
+        await mortal.start()
+        async with foreign(mortal.url, office, instance="an-instance-of-another") as after:
+            with raises(ResultGone, outcome="unknown"):
+                await call
+            assert [event for event, _ in after.asked if event == "client:tool_call"] == []
+            after.answers("client:tool_call", {"content": []})
+            assert not (await agent.emit_tool_call("laptop", "pay", timeout=20)).is_error  # a new one is for it
 
 
 @pytest.mark.covers("agent-never-twice", "calls-outcome")
-async def test_a_call_that_was_never_sent_says_so(shared_hub: Any, office: str, computer: Peer) -> None:
-    relay = Relay(shared_hub.url)
-    async with relay.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=office) as agent:
-        await until(lambda: agent.computers)
-        with pytest.raises(ComputerNotFound) as unknown:
-            await agent.emit_tool_call("nowhere", "work")
-        relay.close()
-        await until(lambda: not agent.is_connected)
-        with pytest.raises(CallTimeout) as late:
-            await agent.emit_tool_call("laptop", "work", timeout=0.1)
-        assert (unknown.value.details["outcome"], late.value.details["outcome"]) == ("not_run", "not_run")
-        assert "client:tool_call" not in [event for event, _ in computer.asked]
+async def test_a_call_that_was_never_sent_says_so(computer: Peer, far_planner: Twin, relay: Line) -> None:
+    await until(lambda: far_planner.computers)
+    with pytest.raises(ComputerNotFound) as unknown:
+        await far_planner.emit_tool_call("nowhere", "work")
+    await relay.lose(far_planner)
+    with pytest.raises(CallTimeout) as late:
+        await far_planner.emit_tool_call("laptop", "work", timeout=0.1)
+    assert (unknown.value.details["outcome"], late.value.details["outcome"]) == ("not_run", "not_run")
+    assert "client:tool_call" not in [event for event, _ in computer.asked]
 
 
 @pytest.mark.covers("agent-never-twice", "calls-outcome")
-async def test_a_call_that_was_sent_and_not_answered_may_have_run(shared_hub: Any, office: str, computer: Peer) -> None:
+async def test_a_call_that_was_sent_and_not_answered_may_have_run(
+    computer: Peer, far_planner: Twin, relay: Line
+) -> None:
     computer.answers("client:tool_call", lambda _: asyncio.Event().wait())
-    relay = Relay(shared_hub.url)
-    async with relay.open() as url, at_work(AsyncSMCPAgentClient, url=url, office=office) as agent:
-        call = asyncio.create_task(agent.emit_tool_call("laptop", "work", timeout=1))
-        await computer.was_asked("client:tool_call")
-        relay.close()
-        with pytest.raises(CallTimeout) as late:
-            await call
-        assert late.value.details["outcome"] == "unknown"
+    call = asyncio.create_task(far_planner.emit_tool_call("laptop", "work", timeout=1))
+    await computer.was_asked("client:tool_call")
+    relay.close()
+    with raises(CallTimeout, outcome="unknown"):
+        await call
 
 
 @pytest.mark.covers("agent-never-twice")
-async def test_a_registry_retries_no_remote_tool_that_may_have_run(
-    shared_hub: Any, office: str, computer: Peer
-) -> None:
+async def test_a_registry_retries_no_remote_tool_that_may_have_run(planning: Any, computer: Peer) -> None:
     """Its computer says that the tool may be called twice, and is believed."""
     meta = {"MCP_TOOL_ANNOTATION": '{"idempotentHint": true, "readOnlyHint": true}'}
     tool = {"name": "pay", "description": "", "params_schema": {"type": "object"}, "return_schema": None, "meta": meta}
@@ -101,7 +105,7 @@ async def test_a_registry_retries_no_remote_tool_that_may_have_run(
     computer.answers("client:get_tools", lambda request: {"tools": [tool], "req_id": request["req_id"]})
     computer.answers("client:tool_call", lambda _: error)
     options = {"registry": MCPRegistry(retry=Retry(attempts=3, first_pause=0)), "trusted_computers": ["laptop"]}
-    async with at_work(AsyncSMCPAgentClient, url=shared_hub.url, office=office, **options) as agent:
+    async with planning(**options) as agent:
         await until(lambda: "pay" in agent.registry)
         with pytest.raises(SMCPError):
             await agent.use("pay")
@@ -114,27 +118,19 @@ async def test_a_registry_retries_no_remote_tool_that_may_have_run(
 
 @pytest.mark.covers("agent-waits-for-return")
 async def test_a_new_call_waits_for_a_computer_that_is_expected_back_after_a_restart(
-    office: str, tmp_path: Path
+    planning: Any, hosts: Any, mortal: MortalServer, tmp_path: Path
 ) -> None:
-    port, worker, left = free_port(), Worker(), []
-    url = f"http://127.0.0.1:{port}"
-
-    class Handler:
-        def on_computer_leave_office(self, data: dict[str, Any]) -> None:
-            left.append(data["computer"])
-
-    async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(separate_server(port))
-        at_desk = at_work(AsyncSMCPAgentClient, url=url, office=office, event_handler=Handler())
-        agent = await stack.enter_async_context(at_desk)
-        await stack.enter_async_context(hosted(worker.computer, url, office, tmp_path / "a", reconnect=LATER))
-        other = await stack.enter_async_context(AsyncExitStack())
-        await other.enter_async_context(hosted(Computer("other"), url, office, tmp_path / "b"))
-        await until(lambda: len(agent.computers) == 2 and "work" in agent.registry)
-        first.kill()
-        await until(lambda: not agent.is_connected)
-        await other.aclose()
-        await stack.enter_async_context(separate_server(port))
+    worker, left = Worker(), list[str]()
+    handler = SimpleNamespace(on_computer_leave_office=lambda data: left.append(data["computer"]))
+    async with (
+        planning(url=mortal.url, event_handler=handler) as agent,
+        hosts(worker.computer, mortal.url, reconnect=LATER),
+    ):
+        async with hosts(Computer("other"), mortal.url, state_folder=tmp_path / "other"):
+            await until(lambda: len(agent.computers) == 2 and "work" in agent.registry)
+            await mortal.kill()
+            await until(lambda: not agent.is_connected)
+        await mortal.start()
         await until(lambda: agent.is_connected)
         begun = time.monotonic()
         with_registry = asyncio.ensure_future(agent.use("work", number=1, seconds=0.1))
@@ -154,6 +150,7 @@ class _Entering:
 
     def __init__(self) -> None:
         self.count = 0
+        self.timeouts: list[int] = []
 
     async def connected(self) -> Any:
         return self
@@ -167,34 +164,25 @@ class _Entering:
     def expected_until(self, computer: object, office: object) -> float:
         return 0.0
 
-    async def ask(self, *_: object) -> Any:
+    def seat_of(self, computer: object, office: object) -> str | None:
+        return None
+
+    async def ask(self, event: str, data: dict[str, Any], *_: object) -> Any:
+        self.timeouts.append(data["timeout"])
         if self.count == 0:
             self.count += 1
             return ComputerNotFound("laptop").to_wire()
         return {"content": []}
 
 
-@pytest.mark.covers("agent-waits-for-return")
-async def test_a_request_is_repeated_to_a_computer_that_entered_just_after_it() -> None:
-    request = RetriedRequest(_Entering(), "client:tool_call", {"computer": "laptop"}, None, Resend.DEDUPLICATED)
-    assert await request.answer(10) == {"content": []}
-
-
-@pytest.mark.covers("agent-call-options")
+@pytest.mark.covers("agent-call-options", "agent-waits-for-return")
 @pytest.mark.parametrize(("extend", "timeouts"), [(True, [7, 7]), (False, [7, 6])])
-async def test_a_call_that_is_sent_again_has_the_remaining_time_unless_it_is_extended(
+async def test_a_call_to_a_computer_that_entered_just_after_it_is_sent_again_with_the_remaining_time_unless_extended(
     extend: bool, timeouts: list[int]
 ) -> None:
     """The timeout of an extended call is the longest silence of its tool (WIRE §9)."""
-    state, sent = _Entering(), list[Any]()
-    ask = state.ask
-
-    async def record(event: str, data: dict[str, Any], *rest: object) -> Any:
-        sent.append(data["timeout"])
-        return await ask(event, data, *rest)
-
-    state.ask = record  # type: ignore[method-assign]
+    state = _Entering()
     data = {"computer": "laptop", "timeout": 7} | ({"extend": True} if extend else {})
     request = RetriedRequest(state, "client:tool_call", data, None, Resend.DEDUPLICATED)
     assert await request.answer(9) == {"content": []}
-    assert sent == timeouts
+    assert state.timeouts == timeouts

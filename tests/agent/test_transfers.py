@@ -7,113 +7,56 @@ import hashlib
 import os
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp import errors
 from a2c_smcp.agent.blobs.files import _named, file_name, safe_name, write_file
-from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.errors import (
-    AnswerTooLarge,
-    BadRequest,
-    BlobNotAccessible,
-    BlobWriteFailed,
-    CallTimeout,
-    SMCPError,
-    UnsupportedEvent,
-)
-from tests.agent.twins import KINDS, SOON, at_work
-from tests.computer.hosted import Relay, hosted, ready
+from a2c_smcp.computer.consent.approval import Caller
 from tests.computer.servers.contents import binary, item, text
-from tests.computer.supervised import quick, script
 from tests.conftest import Hub
 from tests.on_disk import below, content_of, names_in
 from tests.peer import Peer
+from tests.stage.agent import SOON, Line, Twin
+from tests.stage.chunks import CHUNK, CONTENT, SHA256, chunk, marks_of
+from tests.stage.raising import raises
 from tests.waiting import until
 
-both = pytest.mark.parametrize("kind", KINDS, ids=["async", "blocking"])
-CHUNK = 262_144
 MIB = 1024 * 1024
-CONTENT = binary(1_000_001)
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def chunk(data: dict[str, Any], content: bytes = CONTENT, most: int = CHUNK, **lies: Any) -> dict[str, Any]:
-    """The true answer to `client:get_blob`, except where it lies."""
-    offset = data["chunk_offset"]
-    part = content[offset : offset + min(most, data["max_chunk_bytes"])]
-    return {
-        "blob_handle": data["blob_handle"],
-        "mime_type": "image/png",
-        "total_size": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "chunk_offset": offset,
-        "eof": offset + len(part) == len(content),
-        "blob": b64encode(part).decode(),
-        "req_id": data["req_id"],
-        **lies,
-    }
-
-
-@asynccontextmanager
-async def with_computer(hub: Hub, office: str, **options: Any) -> AsyncIterator[tuple[AsyncSMCPAgentClient, Peer]]:
-    """Our agent, and a raw computer called laptop."""
-    peer = await Peer.connect(hub.url, transports=["websocket"])
-    await peer.join("computer", "laptop", office)
-    try:
-        async with AsyncSMCPAgentClient("planner", url=hub.url, office=office, **options) as agent:
-            yield agent, peer
-    finally:
-        await peer.close()
-
-
-@asynccontextmanager
-async def with_contents(hub: Hub, office: str, folder: Path) -> AsyncIterator[Computer]:
-    """Our computer, with the server of `contents.py` and a landing folder."""
-    computer = Computer("laptop", policy=quick(largest_message=16 * MIB), landing=folder / "landing")
-    computer.add_server(script("contents.py", name="contents", default_tool_meta={"auto_apply": True}))
-    async with hosted(computer, hub.url, office, folder / "state", reconnect=SOON):
-        await ready(computer, "contents")
-        yield computer
-
-
-@both
 @pytest.mark.covers("results-whole", "9-get_blob", "9-put_blob")
-async def test_results_are_whole_and_files_go_both_ways(
-    shared_hub: Hub, office: str, tmp_path: Path, kind: type[Any]
-) -> None:
-    async with with_contents(shared_hub, office, tmp_path), at_work(kind, url=shared_hub.url, office=office) as agent:
-        items = [("image", 40_000), ("blob", 500_000), ("text", 5 * MIB), ("inner_text", 5 * MIB), ("image", 10)]
-        progress: list[Any] = []
-        result = await agent.emit_tool_call(
-            "laptop", "give", {"items": items, "structured": 5 * MIB}, on_transfer=lambda *told: progress.append(told)
-        )
-        assert [_without_marks(each) for each in result.content] == [_without_marks(item(*each)) for each in items]
-        assert result.text == text(5 * MIB)
-        assert result.structured_content == {"words": text(5 * MIB)}
-        assert not any(key.startswith("a2c_") for key in result.meta)
-        assert progress[-1][:2] == (40_000 + 500_000 + 10 * MIB, 40_000 + 500_000 + 10 * MIB)
-        value = await agent.use("give", items=[("image", 40_000)])
-        assert value == [_without_marks(item("image", 40_000))] or binary(40_000) in _bytes_in(value)
+async def test_results_are_whole_and_files_go_both_ways(landing: Path, agent: Twin, tmp_path: Path) -> None:
+    items = [("image", 40_000), ("blob", 500_000), ("text", 5 * MIB), ("inner_text", 5 * MIB), ("image", 10)]
+    progress: list[Any] = []
+    result = await agent.emit_tool_call(
+        "laptop", "give", {"items": items, "structured": 5 * MIB}, on_transfer=lambda *told: progress.append(told)
+    )
+    assert [_without_marks(each) for each in result.content] == [_without_marks(item(*each)) for each in items]
+    assert result.text == text(5 * MIB)
+    assert result.structured_content == {"words": text(5 * MIB)}
+    assert not any(key.startswith("a2c_") for key in result.meta)
+    assert progress[-1][:2] == (40_000 + 500_000 + 10 * MIB, 40_000 + 500_000 + 10 * MIB)
+    value = await agent.use("give", items=[("image", 40_000)])
+    assert value == [_without_marks(item("image", 40_000))] or binary(40_000) in _bytes_in(value)
 
-        path = tmp_path / "file.bin"
-        path.write_bytes(CONTENT)
-        told: list[Any] = []
-        landed = await agent.put_file("laptop", path, on_progress=lambda *each: told.append(each))
-        assert content_of(landed) == CONTENT
-        assert Path(landed).name.endswith("_file.bin")
-        assert told[-1][:2] == (len(CONTENT), len(CONTENT))
-        assert content_of(await agent.put_bytes("laptop", b"small", "name.txt")) == b"small"
-        with pytest.raises(BadRequest, match="empty"):
-            await agent.put_bytes("laptop", b"")
-        with pytest.raises(FileNotFoundError):
-            await agent.put_file("laptop", tmp_path / "missing")
+    path = tmp_path / "file.bin"
+    path.write_bytes(CONTENT)
+    told: list[Any] = []
+    landed = await agent.put_file("laptop", path, on_progress=lambda *each: told.append(each))
+    assert content_of(landed) == CONTENT
+    assert Path(landed).name.endswith("_file.bin")
+    assert told[-1][:2] == (len(CONTENT), len(CONTENT))
+    assert content_of(await agent.put_bytes("laptop", b"small", "name.txt")) == b"small"
+    with pytest.raises(errors.BadRequest, match="empty"):
+        await agent.put_bytes("laptop", b"")
+    with pytest.raises(FileNotFoundError):
+        await agent.put_file("laptop", tmp_path / "missing")
 
 
 def _bytes_in(value: Any) -> list[bytes]:
@@ -126,28 +69,6 @@ def _without_marks(found: dict[str, Any]) -> dict[str, Any]:
     meta = {key: value for key, value in found.get("_meta", {}).items() if not key.startswith("a2c_")}
     rest = {key: value for key, value in found.items() if key != "_meta"}
     return {**rest, "_meta": meta} if meta else rest
-
-
-@both
-@pytest.mark.covers("results-whole")
-async def test_binary_goes_to_files_under_safe_names_and_never_over_others(
-    shared_hub: Hub, office: str, tmp_path: Path, kind: type[Any]
-) -> None:
-    folder = tmp_path / "new" / "saved"
-    async with with_contents(shared_hub, office, tmp_path), at_work(kind, url=shared_hub.url, office=office) as agent:
-        items = [("image", 500_000), ("image", 10), ("audio", 40_000), ("blob", 300_000), ("text", 20)]
-        for names in (
-            ["image-1.png", "image-2.png", "audio-3.wav", "blob_300000.bin"],
-            ["image-1-2.png", "image-2-2.png", "audio-3-2.wav", "blob_300000-2.bin"],
-        ):
-            result = await agent.emit_tool_call("laptop", "give", {"items": items}, save_to=folder)
-            assert [Path(each).name for each in result.files] == names
-            sizes = [size for kind, size in items if kind != "text"]
-            assert [content_of(each) for each in result.files] == [binary(size) for size in sizes]
-            assert [each.get("data") for each in result.content[:3]] == ["", "", ""]
-            assert result.content[3]["resource"]["blob"] == ""
-            assert result.content[4] == item("text", 20)
-        assert not [*folder.glob(".*")]
 
 
 HOSTILE_URIS = (
@@ -163,12 +84,13 @@ HOSTILE_URIS = (
 
 
 @pytest.mark.covers("results-whole")
-async def test_whatever_the_uri_a_file_is_written_into_the_folder(shared_hub: Hub, office: str, tmp_path: Path) -> None:
+async def test_whatever_the_uri_a_file_is_written_into_the_folder(
+    computer: Peer, planner: Twin, tmp_path: Path
+) -> None:
     folder = tmp_path / "inner" / "saved"
     resources = [{"uri": uri, "mimeType": "x/y", "blob": b64encode(b"hostile").decode()} for uri in HOSTILE_URIS]
-    async with with_computer(shared_hub, office) as (agent, peer):
-        peer.answers("client:tool_call", {"content": [{"type": "resource", "resource": each} for each in resources]})
-        result = await agent.emit_tool_call("laptop", "show", save_to=folder)
+    computer.answers("client:tool_call", {"content": [{"type": "resource", "resource": each} for each in resources]})
+    result = await planner.emit_tool_call("laptop", "show", save_to=folder)
     assert [Path(each).parent for each in result.files] == [folder] * len(HOSTILE_URIS)
     assert [content_of(each) for each in result.files] == [b"hostile"] * len(HOSTILE_URIS)
     assert not any(Path(each).name.startswith((".", "-")) for each in result.files)
@@ -177,21 +99,19 @@ async def test_whatever_the_uri_a_file_is_written_into_the_folder(shared_hub: Hu
 
 @pytest.mark.covers("results-whole")
 async def test_more_than_the_agent_takes_into_memory_is_refused_before_a_byte_is_fetched(
-    shared_hub: Hub, office: str, tmp_path: Path
+    computer: Peer, planning: Any, tmp_path: Path
 ) -> None:
-    async with with_computer(shared_hub, office, max_result=1000) as (agent, peer):
-        marks = {"a2c_blob_handle": "h", "a2c_total_size": 600, "a2c_sha256": SHA256}
-        image = {"type": "image", "data": "", "mimeType": "image/png", "_meta": marks}
-        peer.answers("client:tool_call", {"content": [image, image], "isError": False})
-        with pytest.raises(AnswerTooLarge, match="save_to") as refused:
-            await agent.emit_tool_call("laptop", "show")
-        assert refused.value.outcome == "done"
-        assert not [event for event, _ in peer.asked if event == "client:get_blob"]
-        peer.answers("client:get_blob", chunk)
-        with pytest.raises(AnswerTooLarge):
-            await agent.read_blob("laptop", "h")
-        assert len(await peer.was_asked("client:get_blob")) == 1
-        assert (await agent.save_blob("laptop", "h", tmp_path / "file")).read_bytes() == CONTENT
+    async with planning(max_result=1000) as planner:
+        image = {"type": "image", "data": "", "mimeType": "image/png", "_meta": marks_of(a2c_total_size=600)}
+        computer.answers("client:tool_call", {"content": [image, image], "isError": False})
+        with raises(errors.AnswerTooLarge, match="save_to", outcome="done"):
+            await planner.emit_tool_call("laptop", "show")
+        assert not [event for event, _ in computer.asked if event == "client:get_blob"]
+        computer.answers("client:get_blob", chunk)
+        with pytest.raises(errors.AnswerTooLarge):
+            await planner.read_blob("laptop", "h")
+        assert len(await computer.was_asked("client:get_blob")) == 1
+        assert (await planner.save_blob("laptop", "h", tmp_path / "file")).read_bytes() == CONTENT
 
 
 LIES: dict[str, Answer] = {
@@ -216,61 +136,56 @@ NO_CHUNKS: dict[str, Answer] = {
 
 @pytest.mark.covers("transfers-verified")
 async def test_a_computer_that_lies_is_found_out_and_nothing_half_is_taken_for_whole(
-    shared_hub: Hub, office: str, tmp_path: Path
+    computer: Peer, planner: Twin, tmp_path: Path
 ) -> None:
     target = tmp_path / "file"
-    async with with_computer(shared_hub, office) as (agent, peer):
-        for lie, answer in LIES.items():
-            peer.answers("client:get_blob", answer)
-            for fetch in (agent.read_blob("laptop", "h"), agent.save_blob("laptop", "h", target)):
-                with pytest.raises(BlobNotAccessible) as refused:
-                    await fetch
-                assert refused.value.details["reason"] == "integrity", lie
-        for answer in NO_CHUNKS.values():
-            peer.answers("client:get_blob", answer)
-            with pytest.raises(SMCPError):
-                await agent.save_blob("laptop", "h", target)
-        assert names_in(tmp_path) == []
-        for marks in ({"a2c_total_size": 5}, {"a2c_sha256": "0" * 64}):
-            mark = {"a2c_blob_handle": "h", "a2c_total_size": len(CONTENT), "a2c_sha256": SHA256, **marks}
-            peer.answers("client:get_blob", chunk)
-            peer.answers("client:tool_call", {"content": [{"type": "image", "data": "", "_meta": mark}]})
-            with pytest.raises(BlobNotAccessible) as refused:
-                await agent.emit_tool_call("laptop", "show")
-            assert (refused.value.details["reason"], refused.value.outcome) == ("integrity", "done")
+    for lie, answer in LIES.items():
+        computer.answers("client:get_blob", answer)
+        for fetch in (planner.read_blob("laptop", "h"), planner.save_blob("laptop", "h", target)):
+            with pytest.raises(errors.BlobNotAccessible) as refused:
+                await fetch
+            assert refused.value.details["reason"] == "integrity", lie
+    for answer in NO_CHUNKS.values():
+        computer.answers("client:get_blob", answer)
+        with pytest.raises(errors.SMCPError):
+            await planner.save_blob("laptop", "h", target)
+    assert names_in(tmp_path) == []
+    for marks in ({"a2c_total_size": 5}, {"a2c_sha256": "0" * 64}):
+        computer.answers("client:get_blob", chunk)
+        computer.answers("client:tool_call", {"content": [{"type": "image", "data": "", "_meta": marks_of(**marks)}]})
+        with raises(errors.BlobNotAccessible, reason="integrity", outcome="done"):
+            await planner.emit_tool_call("laptop", "show")
 
 
 @pytest.mark.covers("transfers-verified", "results-whole")
 async def test_computers_of_other_makes_may_have_smaller_chunks_and_change_their_minds_once(
-    shared_hub: Hub, office: str
+    computer: Peer, planner: Twin
 ) -> None:
-    async with with_computer(shared_hub, office) as (agent, peer):
-        peer.answers("client:get_blob", lambda data: chunk(data, most=100_000))
-        assert await agent.read_blob("laptop", "h") == CONTENT
-        peer.answers("client:get_blob", lambda data: chunk(data, most=70_000 if data["chunk_offset"] else CHUNK))
-        assert await agent.read_blob("laptop", "h") == CONTENT
-        answers = 0
+    computer.answers("client:get_blob", lambda data: chunk(data, most=100_000))
+    assert await planner.read_blob("laptop", "h") == CONTENT
+    computer.answers("client:get_blob", lambda data: chunk(data, most=70_000 if data["chunk_offset"] else CHUNK))
+    assert await planner.read_blob("laptop", "h") == CONTENT
+    answers = 0
 
-        def changing(data: dict[str, Any]) -> dict[str, Any]:
-            nonlocal answers
-            answers += 1
-            return chunk(data, CONTENT if answers > 2 else CONTENT[1:])
+    def changing(data: dict[str, Any]) -> dict[str, Any]:
+        nonlocal answers
+        answers += 1
+        return chunk(data, CONTENT if answers > 2 else CONTENT[1:])
 
-        peer.answers("client:get_blob", changing)
-        assert await agent.read_blob("laptop", "h") == CONTENT
-        peer.answers("client:get_blob", lambda data: chunk(data, b""))
-        assert await agent.read_blob("laptop", "h") == b""
-        for reason in ("gone", "forbidden", "invalid_handle", "range"):
-            error = {"code": 4018, "message": "no", "details": {"reason": reason}}
-            peer.answers("client:get_blob", lambda data, error=error: error)
-            with pytest.raises(BlobNotAccessible) as refused:
-                await agent.read_blob("laptop", "h")
-            assert refused.value.details["reason"] == reason
+    computer.answers("client:get_blob", changing)
+    assert await planner.read_blob("laptop", "h") == CONTENT
+    computer.answers("client:get_blob", lambda data: chunk(data, b""))
+    assert await planner.read_blob("laptop", "h") == b""
+    for reason in ("gone", "forbidden", "invalid_handle", "range"):
+        error = {"code": 4018, "message": "no", "details": {"reason": reason}}
+        computer.answers("client:get_blob", lambda data, error=error: error)
+        with raises(errors.BlobNotAccessible, reason=reason):
+            await planner.read_blob("laptop", "h")
 
 
 @pytest.mark.covers("transfers-resumed")
 async def test_a_transfer_that_stands_still_for_long_ends_with_one_error(
-    shared_hub: Hub, office: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    computer: Peer, planner: Twin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("a2c_smcp.agent.blobs.downloads._STANDSTILL", 0.0)
     asked: list[int] = []
@@ -281,24 +196,22 @@ async def test_a_transfer_that_stands_still_for_long_ends_with_one_error(
             return {"code": 408, "message": "late"}
         return {**chunk({"blob_handle": "h", "max_chunk_bytes": CHUNK, **data}), "upload_id": "u"}
 
-    async with with_computer(shared_hub, office) as (agent, peer):
-        peer.answers("client:get_blob", late)
-        peer.answers("client:put_blob", late)
-        for transfer in (agent.save_blob("laptop", "h", tmp_path / "file"), agent.put_bytes("laptop", CONTENT)):
-            with pytest.raises(CallTimeout):
-                await transfer
-            assert asked.count(CHUNK) == 1
-            asked.clear()
-        assert names_in(tmp_path) == []
+    computer.answers("client:get_blob", late)
+    computer.answers("client:put_blob", late)
+    for transfer in (planner.save_blob("laptop", "h", tmp_path / "file"), planner.put_bytes("laptop", CONTENT)):
+        with pytest.raises(errors.CallTimeout):
+            await transfer
+        assert asked.count(CHUNK) == 1
+        asked.clear()
+    assert names_in(tmp_path) == []
 
 
 @pytest.mark.covers("results-whole")
-async def test_a_computer_that_knows_no_blobs_is_told_apart(shared_hub: Hub, office: str, tmp_path: Path) -> None:
-    async with with_computer(shared_hub, office) as (agent, _):
-        with pytest.raises(UnsupportedEvent):
-            await agent.read_blob("laptop", "h")
-        with pytest.raises(UnsupportedEvent):
-            await agent.put_bytes("laptop", b"x")
+async def test_a_computer_that_knows_no_blobs_is_told_apart(computer: Peer, planner: Twin) -> None:
+    with pytest.raises(errors.UnsupportedEvent):
+        await planner.read_blob("laptop", "h")
+    with pytest.raises(errors.UnsupportedEvent):
+        await planner.put_bytes("laptop", b"x")
 
 
 class Receiver:
@@ -334,34 +247,32 @@ def fault(reason: str, **details: Any) -> dict[str, Any]:
 
 @pytest.mark.covers("transfers-resumed", "9-put_blob")
 async def test_to_other_makes_chunks_go_one_by_one_and_an_upload_that_is_lost_begins_again(
-    shared_hub: Hub, office: str
+    computer: Peer, planner: Twin
 ) -> None:
-    async with with_computer(shared_hub, office) as (agent, peer):
-        receiver = Receiver()
-        peer.answers("client:put_blob", receiver)
-        assert await agent.put_bytes("laptop", CONTENT) == "/landing/u0"
-        assert (receiver.most_concurrent, receiver.uploads["u0"]) == (1, CONTENT)
+    receiver = Receiver()
+    computer.answers("client:put_blob", receiver)
+    assert await planner.put_bytes("laptop", CONTENT) == "/landing/u0"
+    assert (receiver.most_concurrent, receiver.uploads["u0"]) == (1, CONTENT)
 
-        def forget(data: dict[str, Any]) -> Any:
-            if data["chunk_offset"] == CHUNK and len(receiver.uploads) == 2:
-                return fault("invalid_upload")
-            return receiver(data)
+    def forget(data: dict[str, Any]) -> Any:
+        if data["chunk_offset"] == CHUNK and len(receiver.uploads) == 2:
+            return fault("invalid_upload")
+        return receiver(data)
 
-        peer.answers("client:put_blob", forget)
-        assert await agent.put_bytes("laptop", CONTENT) == "/landing/u2"
-        assert receiver.uploads["u2"] == CONTENT
-        for reason in ("forbidden", "too_large", "busy", "invalid_declaration"):
-            receiver.faults = [fault(reason)]
-            with pytest.raises(BlobWriteFailed) as refused:
-                await agent.put_bytes("laptop", CONTENT)
-            assert refused.value.details["reason"] == reason
-        peer.answers("client:put_blob", lambda data: fault("invalid_upload"))
-        with pytest.raises(BlobWriteFailed):
-            await agent.put_bytes("laptop", CONTENT)
+    computer.answers("client:put_blob", forget)
+    assert await planner.put_bytes("laptop", CONTENT) == "/landing/u2"
+    assert receiver.uploads["u2"] == CONTENT
+    for reason in ("forbidden", "too_large", "busy", "invalid_declaration"):
+        receiver.faults = [fault(reason)]
+        with raises(errors.BlobWriteFailed, reason=reason):
+            await planner.put_bytes("laptop", CONTENT)
+    computer.answers("client:put_blob", lambda data: fault("invalid_upload"))
+    with pytest.raises(errors.BlobWriteFailed):
+        await planner.put_bytes("laptop", CONTENT)
 
 
 @pytest.mark.covers("transfers-binary")
-async def test_chunks_are_attachments_if_both_sides_say_so(shared_hub: Hub, office: str) -> None:
+async def test_chunks_are_attachments_if_both_sides_say_so(computer: Peer, planner: Twin) -> None:
     got: list[bytes | str] = []
 
     async def receive(data: dict[str, Any]) -> dict[str, Any]:
@@ -373,17 +284,16 @@ async def test_chunks_are_attachments_if_both_sides_say_so(shared_hub: Hub, offi
         offset, most = data["chunk_offset"], data["max_chunk_bytes"]
         return chunk(data, blob=CONTENT[offset : offset + most] if data["binary"] is True else "")
 
-    async with with_computer(shared_hub, office) as (agent, peer):
-        peer.answers("client:put_blob", receive)
-        peer.answers("client:get_blob", give)
-        assert await agent.put_bytes("laptop", CONTENT) == "/landing/u"
-        first, *others = got
-        assert isinstance(first, str)
-        assert b64decode(first) + b"".join(map(_bytes, others)) == CONTENT
-        assert await agent.read_blob("laptop", "h") == CONTENT
-        peer.answers("client:get_blob", lambda data: {**give(data), "blob": CONTENT[1:] + CONTENT})
-        with pytest.raises(SMCPError, match="larger"):
-            await agent.read_blob("laptop", "h")
+    computer.answers("client:put_blob", receive)
+    computer.answers("client:get_blob", give)
+    assert await planner.put_bytes("laptop", CONTENT) == "/landing/u"
+    first, *others = got
+    assert isinstance(first, str)
+    assert b64decode(first) + b"".join(map(_bytes, others)) == CONTENT
+    assert await planner.read_blob("laptop", "h") == CONTENT
+    computer.answers("client:get_blob", lambda data: {**give(data), "blob": CONTENT[1:] + CONTENT})
+    with pytest.raises(errors.SMCPError, match="larger"):
+        await planner.read_blob("laptop", "h")
 
 
 def _bytes(content: bytes | str) -> bytes:
@@ -393,7 +303,7 @@ def _bytes(content: bytes | str) -> bytes:
 
 @pytest.mark.covers("transfers-verified")
 async def test_a_computer_that_lies_about_what_it_received_ends_an_upload_with_an_error(
-    shared_hub: Hub, office: str
+    computer: Peer, planner: Twin
 ) -> None:
     def always_elsewhere(data: dict[str, Any]) -> dict[str, Any]:
         if data["chunk_offset"] == 0 and "upload_id" not in data:
@@ -407,17 +317,16 @@ async def test_a_computer_that_lies_about_what_it_received_ends_an_upload_with_a
         lambda data: ["not", "an", "object"],
         always_elsewhere,
     ]
-    async with with_computer(shared_hub, office) as (agent, peer):
-        for lie in lies:
-            peer.answers("client:put_blob", lie)
-            with pytest.raises(SMCPError):
-                await agent.put_bytes("laptop", CONTENT)
+    for lie in lies:
+        computer.answers("client:put_blob", lie)
+        with pytest.raises(errors.SMCPError):
+            await planner.put_bytes("laptop", CONTENT)
 
 
 @pytest.mark.covers("transfers-verified")
 @pytest.mark.parametrize("size", [CHUNK, 2_000_000], ids=["shorter", "longer"])
 async def test_a_file_that_becomes_longer_is_sent_as_it_was_and_one_that_becomes_shorter_is_an_error(
-    shared_hub: Hub, office: str, tmp_path: Path, size: int
+    computer: Peer, planner: Twin, tmp_path: Path, size: int
 ) -> None:
     file, received = tmp_path / "log", bytearray()
     file.write_bytes(CONTENT)
@@ -430,34 +339,31 @@ async def test_a_file_that_becomes_longer_is_sent_as_it_was_and_one_that_becomes
         landed = {"landing_path": "/landed", "total_size": len(received), "sha256": SHA256}
         return answer | landed if data["eof"] else answer
 
-    async with with_computer(shared_hub, office) as (agent, peer):
-        peer.answers("client:put_blob", take)
-        if size > len(CONTENT):
-            assert await agent.put_file("laptop", file) == "/landed"
-            assert received == CONTENT
-        else:
-            with pytest.raises(OSError, match=r"become shorter while it was sent: '.*/log'"):
-                await agent.put_file("laptop", file)
+    computer.answers("client:put_blob", take)
+    if size > len(CONTENT):
+        assert await planner.put_file("laptop", file) == "/landed"
+        assert received == CONTENT
+    else:
+        with pytest.raises(OSError, match=r"become shorter while it was sent: '.*/log'"):
+            await planner.put_file("laptop", file)
 
 
-@both
 @pytest.mark.covers("transfers-resumed")
 async def test_transfers_go_on_where_they_were_after_lost_connections_of_either_side(
-    shared_hub: Hub, office: str, tmp_path: Path, kind: type[Any]
+    kind: Any, planning: Any, hosts: Any, relay: Line, shared_hub: Hub, office: str, tmp_path: Path
 ) -> None:
     content = binary(12_000_000)
-    ours, theirs = Relay(shared_hub.url), Relay(shared_hub.url)
     computer = Computer("laptop", landing=tmp_path / "landing")
     async with (
-        ours.open() as agent_url,
-        theirs.open() as computer_url,
-        hosted(computer, computer_url, office, tmp_path / "state", reconnect=SOON),
-        at_work(kind, url=agent_url, office=office) as agent,
+        Line.opened(shared_hub.url) as theirs,
+        hosts(computer, theirs.url, state_folder=tmp_path / "state", reconnect=SOON),
+        planning(kind, url=relay.url) as agent,
     ):
-        handle = (await computer.blobs.spool(Caller(office, "planner"), content, "x/y")).handle
+        (seat,) = (row["seat"] for row in await agent.list_room() if row["role"] == "agent")  # type: ignore[typeddict-item]
+        handle = (await computer.blobs.spool(Caller(office, "planner", seat=seat), content, "x/y")).handle
         loop = asyncio.get_running_loop()
 
-        def cutting(*relays: Relay) -> Callable[..., None]:
+        def cutting(*relays: Line) -> Callable[..., None]:
             waiting = [(size, relay) for size, relay in zip((2_000_000, 6_000_000), relays, strict=True)]
 
             def cut(done: float, total: float, message: object) -> None:
@@ -467,41 +373,43 @@ async def test_transfers_go_on_where_they_were_after_lost_connections_of_either_
             return cut
 
         target = tmp_path / "fetched"
-        await agent.save_blob("laptop", handle, target, on_progress=cutting(ours, theirs))
+        await agent.save_blob("laptop", handle, target, on_progress=cutting(relay, theirs))
         assert target.read_bytes() == content
-        landed = await agent.put_bytes("laptop", content, on_progress=cutting(theirs, ours))
+        landed = await agent.put_bytes("laptop", content, on_progress=cutting(theirs, relay))
         assert content_of(landed) == content
         assert len([path for path in (tmp_path / "landing").iterdir() if path.is_file()]) == 1
 
 
 @pytest.mark.covers("transfers-resumed")
-async def test_a_cancelled_transfer_leaves_no_file_on_either_side(shared_hub: Hub, office: str, tmp_path: Path) -> None:
+async def test_a_cancelled_transfer_leaves_no_file_on_either_side(
+    planning: Any, hosts: Any, office: str, tmp_path: Path
+) -> None:
     content = binary(12_000_000)
     computer = Computer("laptop", landing=tmp_path / "landing")
-    async with hosted(computer, shared_hub.url, office, tmp_path / "state"):
-        handle = (await computer.blobs.spool(Caller(office, "planner"), content, "x/y")).handle
-        agent = AsyncSMCPAgentClient("planner", url=shared_hub.url, office=office)
-        await agent.connect()
+    async with hosts(computer, state_folder=tmp_path / "state"):
         begun = asyncio.Event()
         folder = tmp_path / "saved"
         folder.mkdir()
-        for work in (
-            agent.save_blob("laptop", handle, folder / "file", lambda *_: begun.set()),
-            agent.put_bytes("laptop", content, None, lambda *_: begun.set()),
-        ):
-            begun.clear()
-            transfer = asyncio.create_task(work)
-            await begun.wait()
-            transfer.cancel()
-            await asyncio.wait([transfer])
-            assert transfer.cancelled()
-        assert [*folder.iterdir()] == []
-        await agent.disconnect()
+        async with planning() as agent:
+            (seat,) = (row["seat"] for row in await agent.list_room() if row["role"] == "agent")  # type: ignore[typeddict-item]
+            handle = (await computer.blobs.spool(Caller(office, "planner", seat=seat), content, "x/y")).handle
+            for work in (
+                agent.save_blob("laptop", handle, folder / "file", lambda *_: begun.set()),
+                agent.put_bytes("laptop", content, None, lambda *_: begun.set()),
+            ):
+                begun.clear()
+                transfer = asyncio.create_task(work)
+                await begun.wait()
+                transfer.cancel()
+                await asyncio.wait([transfer])
+                assert transfer.cancelled()
+            assert [*folder.iterdir()] == []
         await until(lambda: not [*(tmp_path / "landing").glob(".a2c-upload/*")])
 
 
-def test_names_of_files_are_harmless() -> None:
-    for name, safe in (
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
         ("../../etc/passwd", "etc_passwd"),
         ("..", ""),
         (".bashrc", "bashrc"),
@@ -510,13 +418,17 @@ def test_names_of_files_are_harmless() -> None:
         ("a\x00b\n.png", "a_b_.png"),
         ("报告.pdf", "报告.pdf"),
         ("x" * 300 + ".png", "x" * 96 + ".png"),
-    ):
-        assert safe_name(name) == safe
-    image = {"type": "image", "mimeType": "image/jpeg"}
-    resource = {"type": "resource", "resource": {"uri": "file:///a/b%2Fc%20d", "mimeType": "application/pdf"}}
-    assert file_name(image, 3) == "image-3.jpg"
+    ],
+)
+def test_names_of_files_are_harmless(name: str, safe: str) -> None:
+    assert safe_name(name) == safe
+
+
+def test_an_item_gets_a_name_after_its_uri_or_its_kind_and_place() -> None:
+    resource = {"uri": "file:///a/b%2Fc%20d", "mimeType": "application/pdf"}
+    assert file_name({"type": "image", "mimeType": "image/jpeg"}, 3) == "image-3.jpg"
     assert file_name({"type": "image", "mimeType": "x/unknown"}, 1) == "image-1.bin"
-    assert file_name(resource, 1) == "b_c_d.pdf"
+    assert file_name({"type": "resource", "resource": resource}, 1) == "b_c_d.pdf"
     assert file_name({"type": "resource", "resource": {"uri": "data:,x"}}, 2).startswith("x")
     assert file_name({"type": "resource", "resource": {"uri": 7, "mimeType": 7}}, 2) == "file-2.bin"
 

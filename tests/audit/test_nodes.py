@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from time import monotonic
-from uuid import uuid4
+from typing import Any
 
 import pytest
 
@@ -17,89 +16,77 @@ from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.offices import Member, join
 from a2c_smcp.server import DefaultAuthenticationProvider
 from a2c_smcp.server.calls.call import Call
+from a2c_smcp.server.cluster.memory import DirectoryListener
 from a2c_smcp.server.cluster.node_calls import NodeCalls, NodeRequest
-from a2c_smcp.server.directory.interface import DirectoryListener
-from a2c_smcp.server.directory.redis import RedisDirectory
-from a2c_smcp.server.outcomes import Answer
-from tests.audit.test_server import answer_all
+from a2c_smcp.server.cluster.redis import RedisDirectory
+from a2c_smcp.server.envelope import Answer
 from tests.cluster import STEADY, serving_node
+from tests.conftest import Hub
 from tests.peer import Peer
-from tests.server.test_bound_keys import DEVICE, keys_file, session_at
-from tests.server.test_calls import Gate
-from tests.valkey import Valkey, running_valkey
+from tests.stage.bound_keys import DEVICE, keys_file, session_at, sit
+from tests.stage.calls import RESULT, Gate, answer_all, call_by_hand, running_call
+from tests.valkey import Valkey
 from tests.waiting import until
 
 TOOL = "client:tool_call"
-DONE = {"content": [{"type": "text", "text": "3"}], "isError": False}
 
 
-@pytest.fixture(scope="module")
-def valkey() -> Iterator[Valkey]:
-    with running_valkey() as valkey:
-        yield valkey
+async def nodes(stack: AsyncExitStack, valkey: Valkey, prefix: str, files: list[Path]) -> list[Hub]:
+    """One for each file."""
+    each = [serving_node(valkey.url, prefix, file.stem, audit=file) for file in files]
+    return [await stack.enter_async_context(node) for node in each]
 
 
-async def member(stack: AsyncExitStack, url: str, role: str, name: str) -> Peer:
+async def member(stack: AsyncExitStack, url: str, role: str, name: str, answer: Any = None) -> Peer:
     peer = await Peer.connect(url)
     stack.push_async_callback(peer.client.disconnect)
+    peer.answers(TOOL, answer)
     await peer.join(role, name, "desk", instance=f"instance-of-{name}-0123456789")
     return peer
 
 
 @pytest.mark.parametrize("first", ["agent", "computer"])
 async def test_a_call_whose_agent_and_computer_move_to_another_node_is_one_line(
-    valkey: Valkey, tmp_path: Path, first: str
+    valkey: Valkey, prefix: str, tmp_path: Path, first: str
 ) -> None:
     files = [tmp_path / "n1.jsonl", tmp_path / "n2.jsonl"]
     async with AsyncExitStack() as stack:
-        prefix = f"test-{uuid4().hex[:12]}:"
-        hubs = [
-            await stack.enter_async_context(serving_node(valkey.url, prefix, file.stem, audit=file)) for file in files
-        ]
+        hubs = await nodes(stack, valkey, prefix, files)
         agent = await member(stack, hubs[0].url, "agent", "planner")
         computer = await member(stack, hubs[0].url, "computer", "laptop")
-        computer.answers(TOOL, Gate())
-        lost = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30))
-        await computer.was_asked(TOOL)
+        lost = await running_call(agent, computer, Gate(), req_id="r1", timeout=30)
         await agent.drop()
         await computer.drop()
         lost.cancel()
-        gate = Gate(DONE)
-        if first == "agent":
-            agent = await member(stack, hubs[1].url, "agent", "planner")
-            again = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30, sent_before=True))
-        computer = await Peer.connect(hubs[1].url)
-        stack.push_async_callback(computer.client.disconnect)
-        computer.answers(TOOL, gate)
-        await computer.join("computer", "laptop", "desk", instance="instance-of-laptop-0123456789")
-        if first == "computer":
-            agent = await member(stack, hubs[1].url, "agent", "planner")
-            again = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30, sent_before=True))
+        gate = Gate(RESULT)
+        for role in (first, "computer" if first == "agent" else "agent"):
+            if role == "agent":
+                agent = await member(stack, hubs[1].url, "agent", "planner")
+                again = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30, sent_before=True))
+            else:
+                computer = await member(stack, hubs[1].url, "computer", "laptop", gate)
         await computer.was_asked(TOOL)
         gate.open()
-        assert await again == DONE
+        assert await again == RESULT
     found = [entry for file in files for entry in entries(file, EntryFilter({"event": "call"}))]
     assert [(entry["req_id"], entry["outcome"]) for entry in found] == [("r1", "ok")]
     assert all(verify(file)[0] == [] for file in files)
 
 
-async def test_a_call_names_the_device_of_a_computer_on_another_node(valkey: Valkey, tmp_path: Path) -> None:
+async def test_a_call_names_the_device_of_a_computer_on_another_node(
+    valkey: Valkey, prefix: str, tmp_path: Path, path: Path
+) -> None:
     auth = DefaultAuthenticationProvider(keys_file=keys_file(tmp_path))
-    path, prefix = tmp_path / "n1.jsonl", f"test-{uuid4().hex[:12]}:"
     async with (
         serving_node(valkey.url, prefix, "n1", audit=path, auth=auth) as one,
         serving_node(valkey.url, prefix, "n2", auth=auth) as two,
         session_at(one.url) as agent,
         session_at(two.url) as computer,
     ):
-        for session, role, name in ((agent, "agent", "planner"), (computer, "computer", "laptop")):
-            assert await session.connect(session.auth()) is None
-            await session.wire.join(role, name, "desk")
+        await sit("desk", agent, computer)
         answering = asyncio.create_task(answer_all(computer.wire))
-        call = {"agent": "planner", "computer": "laptop", "tool_name": "add", "timeout": 5, "params": {}}
         for number in (7, 8):
-            request = json.dumps({**call, "req_id": f"r{number}"})
-            await agent.wire.ask(f'42/smcp,{number}["client:tool_call",{request}]', number)
+            await agent.wire.ask(call_by_hand(number, f"r{number}"), number)
         answering.cancel()
     found = entries(path, EntryFilter({"event": "call"}))
     assert [(entry["outcome"], entry["computer_device"]) for entry in found] == [("ok", DEVICE.fingerprint)] * 2
@@ -129,14 +116,12 @@ def call_of(request: NodeRequest, computer: Member) -> Call:
 
 
 async def test_an_answer_for_an_agent_that_has_just_gone_to_another_node_is_recorded_once(
-    valkey: Valkey, tmp_path: Path
+    valkey: Valkey, prefix: str, tmp_path: Path
 ) -> None:
     """Its owner has heard of the change later than the node that it answers."""
-    files, prefix = [tmp_path / "n1.jsonl", tmp_path / "n3.jsonl"], f"test-{uuid4().hex[:12]}:"
+    files = [tmp_path / "n1.jsonl", tmp_path / "n3.jsonl"]
     async with AsyncExitStack() as stack:
-        one, three = [
-            await stack.enter_async_context(serving_node(valkey.url, prefix, file.stem, audit=file)) for file in files
-        ]
+        one, three = await nodes(stack, valkey, prefix, files)
         directory = RedisDirectory(valkey.url, node="n2", prefix=prefix, pace=STEADY)
         owner = OwnerOfCalls(directory)
         await directory.start()
@@ -151,12 +136,12 @@ async def test_an_answer_for_an_agent_that_has_just_gone_to_another_node_is_reco
         agent = await member(stack, three.url, "agent", "planner")
         here = one.app.hub.directory
         await until(lambda: (office := here.cached_office("desk")) and office.agent and office.agent.sid[:3] == "n3.")
-        call, answer = call_of(request, computer), Answer(json.dumps([DONE]).encode())
+        call, answer = call_of(request, computer), Answer(json.dumps([RESULT]).encode())
         request.asker.reply(request.number, request.event, answer, call)
         again = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30, sent_before=True))
         request = await owner.requests.get()
         call.caller_sid = request.caller.sid
         request.asker.reply(request.number, request.event, answer, call)
-        assert await again == DONE
+        assert await again == RESULT
     found = {file.stem: [each["req_id"] for each in entries(file, EntryFilter({"event": "call"}))] for file in files}
     assert found == {"n1": ["r1"], "n3": []}

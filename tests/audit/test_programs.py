@@ -7,25 +7,30 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from a2c_smcp.audit.file import AuditFile
-from a2c_smcp.audit.reading import verify
-from tests.cli.programs import Ended, Place, good
+from a2c_smcp.audit.reading import EntryFilter, entries, verify
 from tests.computer.shifting import tool
 from tests.computer.supervised import SERVERS
-from tests.computer.test_questions import accepted, answer, asked
 from tests.peer import Peer
-from tests.server.test_program import Program
+from tests.stage.calls import Gate, both, running_call
+from tests.stage.place import Place, good
+from tests.stage.program import Program, meets
+from tests.stage.questions import accepted, answer, asked
 from tests.waiting import until
+
+__all__ = ["meets"]
 
 KEY = "canary-key-0123456789abcdef"
 TOKEN = "canary-token-0123456789"
+AUDITED = ("server", "--port", "0", "--api-key", KEY, "--audit")
 POLICY = {
     "rules": [
         {"name": "never", "tools": ["fail"], "then": "deny"},
@@ -33,13 +38,6 @@ POLICY = {
         {"name": "usual", "then": "allow"},
     ]
 }
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    await place.end()
 
 
 class Office:
@@ -52,9 +50,8 @@ class Office:
         self.agent: Peer
 
     async def start(self, *options: str) -> None:
-        words = ("server", "--port", "0", "--api-key", KEY, "--audit", "server.jsonl")
-        server = self.programs["server"] = await self.place.start(*words)
-        url = (await server.says("listening on ")).split()[2]
+        server = self.programs["server"] = await self.place.start(*AUDITED, "server.jsonl")
+        url = await server.listens()
         where = ("--url", url, "--office", "desk", "--name", "laptop", "--api-key", KEY, "--config", "mcp.json")
         words = ("computer", *where, "--no-input", "--audit", "computer.jsonl", *options)
         self.programs["computer"] = await self.place.start(*words)
@@ -161,8 +158,7 @@ async def test_a_computer_records_everything_that_it_is_asked_once(desk: Office)
 
 async def test_a_computer_that_is_refused_records_it(place: Place) -> None:
     place.write({})
-    server = await place.start("server", "--port", "0", "--api-key", KEY, "--audit", "server.jsonl")
-    url = (await server.says("listening on ")).split()[2]
+    url = await (await place.start(*AUDITED, "server.jsonl")).listens()
     where = ("--url", url, "--office", "desk", "--name", "laptop", "--config", "mcp.json", "--no-input")
     ended = await place.run("computer", *where, "--api-key", "canary-of-another-server", "--audit", "computer.jsonl")
     assert ended.code == 1
@@ -212,76 +208,48 @@ async def test_the_line_of_a_call_is_there_before_its_answer_leaves_also_if_the_
     assert verify(path)[0] == []
 
 
-async def test_a_call_that_is_running_when_the_server_is_stopped_at_once_is_answered_and_recorded(place: Place) -> None:
-    program = await place.start("server", "--port", "0", "--api-key", KEY, "--audit", "audit.jsonl")
-    url = (await program.says("listening on ")).split()[2]
-    async with AsyncExitStack() as stack:
-        agent, computer = [await Peer.connect(url, auth={"token": KEY}, transports=["websocket"]) for _ in range(2)]
-        for peer in (agent, computer):
-            stack.push_async_callback(peer.client.disconnect)
-        await agent.join("agent", "planner", "desk")
-        await computer.join("computer", "laptop", "desk")
-        asked, never = asyncio.Event(), asyncio.Event()
-
-        async def answer(_: Any) -> None:
-            asked.set()
-            await never.wait()
-
-        computer.answers("client:tool_call", answer)
-        call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=60))
-        await asked.wait()
-        program.signal(signal.SIGTERM)
-        await program.says("stopping")
-        program.signal(signal.SIGTERM)
-        assert (await call)["code"] == 503
-        never.set()
+async def test_a_call_that_is_running_when_the_server_is_stopped_at_once_is_answered_and_recorded(
+    place: Place, meets: Callable[..., Awaitable[Peer]]
+) -> None:
+    program = await place.start(*AUDITED, "audit.jsonl")
+    program.url = await program.listens()
+    agent, computer = await both(partial(meets, auth={"token": KEY}), program, "desk")
+    never = Gate()
+    call = await running_call(agent, computer, never, req_id="r1", timeout=60)
+    program.signal(signal.SIGTERM)
+    await program.says("stopping")
+    program.signal(signal.SIGTERM)
+    assert (await call)["code"] == 503
+    never.open()
     await program.ends()
-    lines = [json.loads(line) for line in (place.folder / "audit.jsonl").read_text("utf-8").splitlines()]
-    (line,) = (line for line in lines if line["event"] == "call")
+    (line,) = entries(place.folder / "audit.jsonl", EntryFilter({"event": "call"}))
     assert (line["req_id"], line["outcome"], line["ran"]) == ("r1", "unavailable", "unknown")
     assert verify(place.folder / "audit.jsonl")[0] == []
 
 
-async def test_each_worker_writes_a_file_of_its_own(place: Place) -> None:
-    program = await place.start(
-        "server", "--port", "0", "--workers", "2", "--node", "w", "--audit", "audit.jsonl", "--api-key", KEY
-    )
-    url = (await program.says("listening on ")).split()[2]
+async def test_each_worker_writes_a_file_of_its_own_and_goes_on_with_it_when_it_is_started_again(place: Place) -> None:
+    program = await place.start(*AUDITED, "audit.jsonl", "--workers", "2", "--node", "w")
+    url, names = await program.listens(), [f"computer-{number}" for number in range(8)]
     async with AsyncExitStack() as stack:
-        for number in range(8):
+        for name in names:
             peer = await Peer.connect(url, auth={"token": KEY})
             stack.push_async_callback(peer.client.disconnect)
-            await peer.join("computer", f"computer-{number}", "desk")
-    program.signal(signal.SIGTERM)
-    assert await program.ends() == 0
-    files = sorted(path.name for path in place.folder.glob("audit*.jsonl"))
-    assert files == ["audit-1.jsonl", "audit-2.jsonl"]
-    joined = []
-    for name in files:
-        assert verify(place.folder / name)[0] == []
-        lines = [json.loads(line) for line in (place.folder / name).read_text("utf-8").splitlines()]
-        joined += [line["name"] for line in lines if line["event"] == "joined"]
-    assert sorted(joined) == [f"computer-{number}" for number in range(8)]
-
-
-async def test_a_worker_that_is_started_again_goes_on_with_its_own_file(place: Place) -> None:
-    program = await place.start(
-        "server", "--port", "0", "--workers", "2", "--node", "w", "--audit", "audit.jsonl", "--api-key", KEY
-    )
-    await program.says("listening on ")
-    path = place.folder / "audit-1.jsonl"
-    (first,) = (line["pid"] for line in opened(path))
-    os.kill(first, signal.SIGKILL)
+            await peer.join("computer", name, "desk")
+    files = [place.folder / f"audit-{number}.jsonl" for number in (1, 2)]
+    os.kill(opened(files[0])[0], signal.SIGKILL)
     await program.says("was killed by SIGKILL")
-    await until(lambda: len(opened(path)) == 2)
+    await until(lambda: len(opened(files[0])) == 2)
     program.signal(signal.SIGTERM)
     assert await program.ends() == 0
-    assert sorted(path.name for path in place.folder.glob("audit*.jsonl")) == ["audit-1.jsonl", "audit-2.jsonl"]
-    assert verify(path)[0] == []
+    assert sorted(place.folder.glob("audit*.jsonl")) == files
+    assert [verify(path)[0] for path in files] == [[], []]
+    joined = [line["name"] for path in files for line in entries(path, EntryFilter({"event": "joined"}))]
+    assert sorted(joined) == names
 
 
-def opened(path: Path) -> list[dict[str, Any]]:
-    return [line for line in map(json.loads, path.read_text("utf-8").splitlines()) if line["event"] == "audit opened"]
+def opened(path: Path) -> list[int]:
+    """The processes that have opened a file."""
+    return [line["pid"] for line in entries(path, EntryFilter({"event": "audit opened"}))]
 
 
 def entry(event: str, **facts: Any) -> dict[str, Any]:
@@ -352,7 +320,7 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
 async def test_wrong_input_gets_a_clear_error(
     place: Place, audit: Callable[[], AuditFile], words: tuple[str, ...], code: int, says: str
 ) -> None:
-    ended: Ended = await place.run("audit", *words)
+    ended = await place.run("audit", *words)
     assert (ended.code, "Traceback" in ended.err) == (code, False), ended
     assert says in " ".join(ended.err.split())
     audit().close()
@@ -361,7 +329,7 @@ async def test_wrong_input_gets_a_clear_error(
 @pytest.mark.parametrize("word", ["show", "follow", "verify"])
 async def test_the_file_of_workers_is_named_if_that_of_all_is_asked_for(place: Place, word: str) -> None:
     AuditFile(place.folder / "audit-1.jsonl").close()
-    ended: Ended = await place.run("audit", word, "audit.jsonl")
+    ended = await place.run("audit", word, "audit.jsonl")
     assert ended.code == 1
     assert "has written audit-1.jsonl" in " ".join(ended.err.split())
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from select import select
 from typing import Any
 
+import aiohttp
 import pytest
 import socketio
 from hypothesis import given
@@ -17,16 +18,17 @@ from hypothesis import strategies as st
 
 from a2c_smcp.audit.reading import EntryFilter, entries, verify
 from a2c_smcp.console.operator.console import OperatorConsole
-from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
+from a2c_smcp.server import DefaultAuthenticationProvider, Settings, SMCPApp, create_app
 from a2c_smcp.server.admin.operations import Who
-from a2c_smcp.server.observation.audit import in_one_line
+from a2c_smcp.server.observation.audit import KeylessEntries, in_one_line
 from a2c_smcp.server.routing_fields import NO_PARAMS, raw_params, read_tool
 from a2c_smcp.server.run import listen, serving
-from tests.audit.test_files import full_disk
 from tests.console.browserless import Visitor
+from tests.on_disk import content_of, full_disk
 from tests.peer import Peer, Wire
-from tests.server.test_bound_keys import DEVICE, keys_file, session_at
-from tests.server.test_calls import Gate
+from tests.stage.bound_keys import DEVICE, keys_file, session_at, sit
+from tests.stage.calls import Gate, answer_all, both, call_by_hand, running_call
+from tests.waiting import until
 
 KEY = "canary-key-0123456789abcdef"
 SECRET = "canary-argument-5f1c"
@@ -58,12 +60,10 @@ class Audited:
 
 
 @pytest.fixture
-async def audited(serve: Any, connect: Any, office: str, tmp_path: Path) -> Audited:
-    file = tmp_path / "audit.jsonl"
-    hub = await serve(
-        auth=DefaultAuthenticationProvider(KEY), audit=file, limits={"resume_grace": 0.5, "max_message": 200_000}
-    )
-    found = Audited(hub, connect, file, office)
+async def audited(serve: Any, connect: Any, office: str, path: Path) -> Audited:
+    limits = {"resume_grace": 0.5, "max_message": 200_000}
+    hub = await serve(auth=DefaultAuthenticationProvider(KEY), audit=path, limits=limits)
+    found = Audited(hub, connect, path, office)
     found.agent = await found.member("agent", "planner", instance="canary-instance-of-agent")
     found.computer = await found.member("computer", "laptop", instance="canary-instance-of-laptop")
     return found
@@ -182,9 +182,7 @@ async def test_duplicates_and_kept_answers_are_the_same_call(audited: Audited) -
 
 
 async def test_cancels_and_deadlines_are_recorded_once(audited: Audited) -> None:
-    audited.computer.answers(TOOL, Gate())
-    call = asyncio.create_task(audited.agent.call_tool("laptop", req_id="r1", timeout=60))
-    await audited.computer.was_asked(TOOL)
+    call = await running_call(audited.agent, audited.computer, Gate(), req_id="r1", timeout=60)
     await audited.agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "r1"})
     await call
     (line,) = audited.lines()
@@ -196,9 +194,7 @@ async def test_cancels_and_deadlines_are_recorded_once(audited: Audited) -> None
 
 
 async def test_a_computer_that_is_lost_in_a_call_and_one_that_comes_back(audited: Audited) -> None:
-    audited.computer.answers(TOOL, Gate())
-    call = asyncio.create_task(audited.agent.call_tool("laptop", req_id="r1"))
-    await audited.computer.was_asked(TOOL)
+    call = await running_call(audited.agent, audited.computer, Gate(), req_id="r1")
     await audited.computer.drop()
     back = await audited.connect(audited.hub, auth={"token": KEY})
     back.answers(TOOL, result())
@@ -239,17 +235,40 @@ async def test_each_refusal_is_one_line_and_nothing_secret_is_in_the_file(audite
     assert verify(audited.file)[0] == []
 
 
-async def test_arguments_are_recorded_if_that_is_wanted(
-    serve: Any, connect: Callable[..., Awaitable[Peer]], office: str, tmp_path: Path
+@pytest.mark.covers("keyless-refusals")
+async def test_who_has_no_key_gets_few_lines_and_a_sum_whatever_it_tries(
+    serve: Any, connect: Any, office: str, path: Path
 ) -> None:
-    hub = await serve(audit=tmp_path / "audit.jsonl", audit_arguments=True)
-    agent, computer = await connect(hub), await connect(hub)
-    await agent.join("agent", "planner", office)
-    await computer.join("computer", "laptop", office)
-    computer.answers(TOOL, result())
-    await agent.call_tool("laptop", params={"path": SECRET})
-    (line,) = [line for line in map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines()) if "tool" in line]
-    assert line["arguments"] == {"path": SECRET}
+    hub = await serve(auth=DefaultAuthenticationProvider(KEY), audit=path)
+    audited = Audited(hub, connect, path, office)
+    audited.agent = await audited.member("agent", "planner")
+    async with aiohttp.ClientSession() as session:
+        for number in range(150):
+            version = f"9.{number % 2}"
+            where = f"{hub.url}/socket.io/?EIO=4&transport=polling&a2c_version={version}"
+            async with session.get(where, headers={"X-Forwarded-For": f"10.0.0.{number}"}) as response:
+                assert response.status == 400
+    for _ in range(30):  # it has a key: each of its lines stays
+        assert (await audited.agent.ask_to_join("computer", "x", office))[0] is False
+    few = len(audited.lines("refused"))
+    assert 0 < few <= 20
+    assert len(audited.lines("request refused")) == 30
+    await hub.app.close()
+    *_, last = audited.lines("refused")
+    assert (last["times"], last["addresses"], last["code"]) == (150 - few, 1, 4008)
+    assert verify(path)[0] == []
+
+
+@pytest.mark.covers("keyless-refusals")
+async def test_a_sum_is_written_when_its_time_is_over_and_counting_begins_again() -> None:
+    written: list[Any] = []
+    keyless = KeylessEntries(written.extend, period=0.05)
+    for _ in range(2):
+        written.clear()
+        admitted = [keyless.admits({"event": "refused", "code": 401, "address": str(n)}) for n in range(50)]
+        await until(lambda: written)
+        assert written == [{"event": "refused", "code": 401, "times": 30, "addresses": 30}]
+        assert admitted == [True] * 20 + [False] * 30
 
 
 FORGED = '{"n":99,"time":"2026-11-18T06:35:36.246Z","event":"call","tool":"forged","hash":"' + "0" * 32 + '"}'
@@ -271,32 +290,32 @@ HOSTILE = [
 ]
 
 
-async def answer_all(computer: Wire) -> None:
-    """Answers every request, without reading more of it than the id of its ack."""
-    head = "42/smcp,"
-    while frame := await computer.receive():
-        if frame.startswith(head) and (number := frame[len(head) :].partition("[")[0]):
-            await computer.send(f"43/smcp,{number}[{json.dumps(result())}]")
+Records = Callable[..., Awaitable[tuple[Path, list[dict[str, Any]]]]]
+
+
+@pytest.fixture
+def records(serve: Any, connect_wire: Callable[..., Awaitable[Wire]], office: str, path: Path) -> Records:
+    """The audit file after calls with payloads that are written by hand, and its lines of calls."""
+
+    async def record(*payloads: str, **settings: Any) -> tuple[Path, list[dict[str, Any]]]:
+        agent, computer = await both(connect_wire, await serve(audit=path, **settings), office)
+        answering = asyncio.create_task(answer_all(computer))
+        for number, payload in enumerate(payloads):
+            about = f'"agent":"planner","computer":"laptop","timeout":5,"req_id":"r{number}"'
+            await agent.ask(f'42/smcp,{number}["client:tool_call",{{{about},{payload}}}]', number)
+        answering.cancel()
+        return path, list(entries(path, EntryFilter({"event": "call"})))
+
+    return record
 
 
 @pytest.mark.parametrize("with_arguments", [False, True], ids=["hashed", "as they are"])
-async def test_no_arguments_forge_lose_or_break_a_line(
-    serve: Any, connect_wire: Callable[..., Awaitable[Wire]], office: str, tmp_path: Path, *, with_arguments: bool
-) -> None:
-    path = tmp_path / "audit.jsonl"
-    hub = await serve(audit=path, audit_arguments=with_arguments)
-    agent, computer = await connect_wire(hub), await connect_wire(hub)
-    await agent.join("agent", "planner", office)
-    await computer.join("computer", "laptop", office)
-    answering = asyncio.create_task(answer_all(computer))
+async def test_no_arguments_forge_lose_or_break_a_line(records: Records, *, with_arguments: bool) -> None:
+    payloads = [f'"tool_name":"add","params":{params}' for params in HOSTILE]
+    path, lines = await records(*payloads, audit_arguments=with_arguments)
     ids = [f"r{number}" for number in range(len(HOSTILE))]
-    for number, params in enumerate(HOSTILE):
-        about = f'"agent":"planner","computer":"laptop","tool_name":"add","timeout":5,"req_id":"r{number}"'
-        await agent.ask(f'42/smcp,{number}["client:tool_call",{{{about},"params":{params}}}]', number)
-    answering.cancel()
-    found = list(entries(path, EntryFilter({"event": "call"})))
-    assert [line.get("req_id", req_id) for line, req_id in zip(found, ids, strict=True)] == ids
-    assert {line["code"] for line in found if "req_id" not in line} <= {400}
+    assert [line.get("req_id", req_id) for line, req_id in zip(lines, ids, strict=True)] == ids
+    assert {line["code"] for line in lines if "req_id" not in line} <= {400}
     assert path.read_bytes().count(b"\n") == len(list(entries(path, EntryFilter())))
     assert verify(path)[0] == []
 
@@ -311,23 +330,11 @@ HIDING = [
 ]
 
 
-async def test_nothing_beside_a_tool_hides_its_name_neither_in_its_line_nor_in_later_ones(
-    serve: Any, connect_wire: Callable[..., Awaitable[Wire]], office: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "audit.jsonl"
-    hub = await serve(audit=path)
-    agent, computer = await connect_wire(hub), await connect_wire(hub)
-    await agent.join("agent", "planner", office)
-    await computer.join("computer", "laptop", office)
-    answering = asyncio.create_task(answer_all(computer))
-    for number, beside in enumerate(each for hiding in HIDING for each in (hiding, '"x":1')):
-        about = f'"agent":"planner","computer":"laptop","timeout":5,"req_id":"r{number}","params":{{}}'
-        payload = f'{{{about},{beside},"tool_name":"delete"}}'
-        await agent.ask(f'42/smcp,{number}["client:tool_call",{payload}]', number)
-    answering.cancel()
-    found = list(entries(path, EntryFilter({"event": "call"})))
-    assert [(line["tool"], line["outcome"]) for line in found] == [("delete", "ok")] * 2 * len(HIDING)
-    assert [line["req_id"] for line in found if "trace" in line] == ["r4"]
+async def test_nothing_beside_a_tool_hides_its_name_neither_in_its_line_nor_in_later_ones(records: Records) -> None:
+    beside = [fields for hiding in HIDING for fields in (hiding, '"x":1')]
+    _, lines = await records(*(f'"params":{{}},{fields},"tool_name":"delete"' for fields in beside))
+    assert [(line["tool"], line["outcome"]) for line in lines] == [("delete", "ok")] * 2 * len(HIDING)
+    assert [line["req_id"] for line in lines if "trace" in line] == ["r4"]
 
 
 REAL = r'{"a" : "\ud800"}'
@@ -342,19 +349,9 @@ DECOYS = [
 
 
 @pytest.mark.parametrize("decoy", DECOYS)
-async def test_nothing_beside_the_arguments_stands_in_for_them(
-    serve: Any, connect_wire: Callable[..., Awaitable[Wire]], office: str, tmp_path: Path, decoy: str
-) -> None:
-    path = tmp_path / "audit.jsonl"
-    hub = await serve(audit=path, audit_arguments=True)
-    agent, computer = await connect_wire(hub), await connect_wire(hub)
-    await agent.join("agent", "planner", office)
-    await computer.join("computer", "laptop", office)
-    answering = asyncio.create_task(answer_all(computer))
-    about = '"agent":"planner","computer":"laptop","timeout":5,"req_id":"r","tool_name":"add"'
-    await agent.ask(f'42/smcp,1["client:tool_call",{{{decoy} ,\t"params" : {REAL} , {about}}}]', 1)
-    answering.cancel()
-    assert [line["arguments"] for line in entries(path, EntryFilter({"event": "call"}))] == [{"a": "\ud800"}]
+async def test_nothing_beside_the_arguments_stands_in_for_them(records: Records, decoy: str) -> None:
+    _, lines = await records(f'{decoy} ,\t"params" : {REAL} , "tool_name":"add"', audit_arguments=True)
+    assert [line["arguments"] for line in lines] == [{"a": "\ud800"}]
 
 
 def test_large_arguments_that_nothing_tells_from_others_are_not_recorded() -> None:
@@ -385,40 +382,50 @@ def test_json_in_one_line_is_the_same_json(parts: list[tuple[str, str, str]]) ->
         assert json.loads(bytes(compact)) == json.loads(text)
 
 
-async def test_a_call_names_the_device_of_the_computer_that_answered(serve: Any, office: str, tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
+async def test_a_call_names_the_device_of_the_computer_that_answered(
+    path: Path, serve: Any, office: str, tmp_path: Path
+) -> None:
     hub = await serve(auth=DefaultAuthenticationProvider(keys_file=keys_file(tmp_path)), audit=path)
     async with session_at(hub.url) as agent, session_at(hub.url) as computer:
-        for session, role, name in ((agent, "agent", "planner"), (computer, "computer", "laptop")):
-            assert await session.connect(session.auth()) is None
-            await session.wire.join(role, name, office)
+        await sit(office, agent, computer)
         answering = asyncio.create_task(answer_all(computer.wire))
-        call = {"agent": "planner", "computer": "laptop", "tool_name": "add", "timeout": 5, "params": {}}
-        await agent.wire.ask(f'42/smcp,7["client:tool_call",{json.dumps({**call, "req_id": "r1"})}]', 7)
+        await agent.wire.ask(call_by_hand(7, "r1"), 7)
         answering.cancel()
-        late = {**call, "timeout": 1, "req_id": "r2"}
-        await agent.wire.ask(f'42/smcp,8["client:tool_call",{json.dumps(late)}]', 8)
+        await agent.wire.ask(call_by_hand(8, "r2", timeout=1), 8)
     first, second = entries(path, EntryFilter({"event": "call"}))
     assert first["device"] == first["computer_device"] == DEVICE.fingerprint
     assert (second["outcome"], "computer_device" in second) == ("timeout", False)
 
 
-async def test_signing_in_to_the_operators_console_and_out_is_recorded(tmp_path: Path) -> None:
-    path, key = tmp_path / "audit.jsonl", "canary-admin-key-0123456789"
-    app = create_app(Settings(admin_key=key, audit=path))
+ADMIN = "canary-admin-key-0123456789"
+
+
+@pytest.fixture
+def app(path: Path) -> SMCPApp:
+    """A Server that an operator may sign in to. The test closes it."""
+    return create_app(Settings(admin_key=ADMIN, audit=path))
+
+
+@pytest.fixture
+def console(app: SMCPApp) -> OperatorConsole:
     assert app.operations
     assert app.admin_access
-    console = OperatorConsole(app.operations, app.admin_access, key)
+    return OperatorConsole(app.operations, app.admin_access, ADMIN)
+
+
+async def test_signing_in_to_the_operators_console_and_out_is_recorded(
+    app: SMCPApp, console: OperatorConsole, path: Path
+) -> None:
     visitor = Visitor(console)
     await visitor.post("/console/sign-in", {"key": "canary-wrong"})
-    await visitor.post("/console/sign-in", {"key": key})
-    await visitor.act("/console/sign-out", "/console/")
-    await Visitor(console).get(console.link(""))
+    await visitor.act("/console/sign-in", key=ADMIN)
+    await visitor.act("/console/sign-out")
+    await Visitor(console).open(console.link(""), "/console")
     await app.close()
     found = [line.get("action", line["event"]) for line in entries(path, EntryFilter())]
     in_order = ["refused", "console sign-in", "console sign-out", "console sign-in"]
     assert found == ["audit opened", *in_order, "audit closed"]
-    assert "canary" not in path.read_text("utf-8")
+    assert b"canary" not in content_of(path)
 
 
 @pytest.mark.parametrize(
@@ -426,28 +433,22 @@ async def test_signing_in_to_the_operators_console_and_out_is_recorded(tmp_path:
     [("en", "That is not the admin key of this Server."), ("zh-CN", "这不是此 Server 的管理密钥。")],
 )
 async def test_a_wrong_admin_key_on_the_form_is_told_to_its_visitor_and_to_the_operator(
-    tmp_path: Path, language: str, told: str
+    app: SMCPApp, console: OperatorConsole, path: Path, language: str, told: str
 ) -> None:
-    path, key = tmp_path / "audit.jsonl", "canary-admin-key-0123456789"
-    app = create_app(Settings(admin_key=key, audit=path))
-    assert app.operations
-    assert app.admin_access
-    visitor = Visitor(OperatorConsole(app.operations, app.admin_access, key))
+    visitor = Visitor(console)
     answered = await visitor.post("/console/sign-in", {"key": "canary-wrong"})
-    page = await visitor.get(answered.header("location"), **{"accept-language": language})
+    page = await visitor.get(json.loads(answered.body)["goes_to"], **{"accept-language": language})
     assert (page.status, told in page.body, "API key is not accepted" in page.body) == (401, True, False)
     await app.close()
     (refused,) = entries(path, EntryFilter({"event": "refused"}))
     assert refused["reason"] == "this is not the admin key of this Server; a client's API key is not accepted here"
 
 
-async def test_trouble_of_the_audit_file_is_in_the_metrics(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    app = create_app(Settings(admin_key="canary-admin-key-0123456789", audit=path))
+async def test_trouble_of_the_audit_file_is_in_the_metrics(app: SMCPApp, path: Path) -> None:
     assert app.operations
-    with full_disk(path.stat().st_size):
+    with full_disk(len(content_of(path))):
         for _ in range(3):
-            app.operations.record("x" * 600_000, Who(None))
+            app.operations.report("x" * 600_000, Who(None))
         assert app.metrics.value("a2c_audit_failing") == 1
         assert app.metrics.value("a2c_audit_lost_total") == 1
     await app.close()

@@ -9,19 +9,29 @@ from typing import Any
 import pytest
 from mcp import StdioServerParameters
 
-from tests.bridge.offices import BridgedOffice
+from tests.stage.bridge import BridgedOffice
 
 
 @pytest.fixture
-async def bridged(tmp_path: Path) -> AsyncIterator[BridgedOffice]:
-    """A Server and a computer."""
+async def empty(tmp_path: Path) -> AsyncIterator[BridgedOffice]:
+    """Nothing runs yet."""
     office = BridgedOffice(tmp_path)
-    try:
-        await office.start_server()
-        await office.start_computer()
-        yield office
-    finally:
-        await office.close()
+    yield office
+    await office.close()
+
+
+@pytest.fixture
+async def desk(empty: BridgedOffice) -> BridgedOffice:
+    """A Server."""
+    await empty.start_server()
+    return empty
+
+
+@pytest.fixture
+async def bridged(desk: BridgedOffice) -> BridgedOffice:
+    """A Server and a computer."""
+    await desk.start_computer()
+    return desk
 
 
 @pytest.fixture(params=["stdio", "http"])

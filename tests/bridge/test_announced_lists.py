@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.bridge.office.announced_lists import AnnouncedLists
+from a2c_smcp.bridge.office import AnnouncedLists
 from tests.waiting import until
 
 

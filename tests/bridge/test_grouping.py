@@ -14,14 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from a2c_smcp.bridge.added_argument import CannotAdd, add_argument
-from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, OfferedTool, Target, catalog
-from a2c_smcp.bridge.names import GivenNames
+from a2c_smcp.bridge.catalog import CannotAdd, Catalog, CatalogOptions, add_argument, catalog
+from a2c_smcp.bridge.names import GivenNames, OfferedTool, Target
 from a2c_smcp.errors import BadRequest, ToolNotFound
+from tests.stage.cases import cases
+
+pytestmark = pytest.mark.covers("bridge-grouping")
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 ON, OFF, AUTO = CatalogOptions(one_for_all="on"), CatalogOptions(one_for_all="off"), CatalogOptions()
 WHICH = ("computer", "on_computer")
+COMPUTER = {"type": "string", "enum": ["a", "b"], "description": "The computer that runs the tool."}
 
 
 def offer(computer: str, tool: str = "read", schema: Mapping[str, Any] = PATH, **listing: Any) -> OfferedTool:
@@ -43,7 +46,6 @@ def named(*, version: int) -> dict[str, Any]:
 # What is shared
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_the_same_tool_of_several_computers_is_offered_once() -> None:
     found = catalog(offers("ab"), GivenNames(), ON)
     assert found.listings() == [
@@ -52,14 +54,7 @@ def test_the_same_tool_of_several_computers_is_offered_once() -> None:
             "description": "read.",
             "inputSchema": {
                 "type": "object",
-                "properties": {
-                    "computer": {
-                        "type": "string",
-                        "enum": ["a", "b"],
-                        "description": "The computer that runs the tool.",
-                    },
-                    "path": {"type": "string"},
-                },
+                "properties": {"computer": COMPUTER, "path": {"type": "string"}},
                 "required": ["computer", "path"],
             },
         }
@@ -67,19 +62,16 @@ def test_the_same_tool_of_several_computers_is_offered_once() -> None:
     assert found.resolve("read", {"computer": "b", "path": "x"}) == (Target("b", "read"), {"path": "x"})
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_a_tool_of_one_computer_is_offered_as_it_is() -> None:
     assert listed(catalog(offers("a"), GivenNames(), ON))["read"]["inputSchema"] == PATH
 
 
-@pytest.mark.covers("bridge-grouping")
 @pytest.mark.parametrize(("options", "count", "is_shared"), [(AUTO, 3, False), (AUTO, 4, True), (OFF, 9, False)])
 def test_the_options_say_from_how_many_computers_on(options: CatalogOptions, count: int, is_shared: bool) -> None:
     found = catalog(offers("abcdefghi"[:count]), GivenNames(), options)
     assert len(found.listings()) == (1 if is_shared else count)
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_tools_with_other_schemas_are_not_the_same() -> None:
     other = [offer("c", schema={"type": "object"}), offer("d", outputSchema={"type": "object"})]
     found = catalog([*offers("ab"), *other], GivenNames(), ON)
@@ -87,7 +79,6 @@ def test_tools_with_other_schemas_are_not_the_same() -> None:
     assert found.resolve("c__read", {"computer": "mine"}) == (Target("c", "read"), {"computer": "mine"})
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_the_name_shows_the_schema_that_most_computers_have_and_another_one_has_a_name_of_its_own() -> None:
     found = catalog([*offers("abc"), *offers("de", schema=named(version=2)), offer("f", schema={})], GivenNames(), ON)
     enums = {name: listing["inputSchema"].get("properties", {}) for name, listing in listed(found).items()}
@@ -98,14 +89,12 @@ def test_the_name_shows_the_schema_that_most_computers_have_and_another_one_has_
     assert enums["f__read"] == {}
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_the_order_of_keys_and_the_description_make_no_difference() -> None:
     turned = dict(reversed(PATH.items()))
     found = catalog([offer("a"), offer("b", schema=turned, description="Another one.")], GivenNames(), ON)
     assert listed(found)["read"]["description"] == "read."
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_one_computer_cannot_make_the_tools_of_others_look_harmless() -> None:
     safe = {"readOnlyHint": True, "openWorldHint": False}
     some = [offer("a", annotations=safe), offer("b", annotations={**safe, "readOnlyHint": False}), offer("c")]
@@ -113,7 +102,6 @@ def test_one_computer_cannot_make_the_tools_of_others_look_harmless() -> None:
     assert listed(catalog(some, GivenNames(), ON))["read"]["annotations"] == {}
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_integers_beyond_64_bits_and_broken_characters_are_no_obstacle() -> None:
     odd = {"type": "object", "properties": {"n": {"maximum": 2**70, "title": "\ud800"}}}
     assert [*listed(catalog(offers("ab", schema=odd), GivenNames(), ON))] == ["read"]
@@ -122,7 +110,6 @@ def test_integers_beyond_64_bits_and_broken_characters_are_no_obstacle() -> None
 # Calls
 
 
-@pytest.mark.covers("bridge-grouping")
 @pytest.mark.parametrize("computer", [None, "z", 7, ["a"]])
 def test_a_call_must_name_a_computer_that_has_the_tool_now(computer: object) -> None:
     found = catalog(offers("ab"), GivenNames(), ON)
@@ -131,20 +118,17 @@ def test_a_call_must_name_a_computer_that_has_the_tool_now(computer: object) -> 
     assert caught.value.outcome == "not_run"
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_a_name_stands_for_the_tool_of_every_computer_whatever_its_schema_there() -> None:
     found = catalog([*offers("ab"), offer("c", schema=named(version=2))], GivenNames(), ON)
     assert found.resolve("read", {"computer": "c"}) == (Target("c", "read"), {})
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_an_error_names_only_some_of_many_computers() -> None:
     found = catalog(offers(f"c{number:03}" for number in range(200)), GivenNames(), ON)
     with pytest.raises(BadRequest, match=r"'c019' and 180 more$"):
         found.resolve("read", {})
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_clients_with_an_older_list_still_call_the_tools_of_before() -> None:
     names = GivenNames()
     assert [*listed(catalog(offers("ab"), names, AUTO))] == ["b__read", "read"]
@@ -158,7 +142,6 @@ def test_clients_with_an_older_list_still_call_the_tools_of_before() -> None:
 # The added argument
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_an_argument_of_the_tool_is_never_overwritten() -> None:
     own = {"type": "object", "properties": {"computer": {"type": "string"}}, "required": ["computer"]}
     found = catalog(offers("ab", schema=own), GivenNames(), ON)
@@ -202,7 +185,6 @@ arguments = st.dictionaries(
 )
 
 
-@pytest.mark.covers("bridge-grouping")
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 @given(given_arguments=arguments)
 def test_what_is_valid_with_the_argument_is_what_was_valid_without(
@@ -217,7 +199,6 @@ def test_what_is_valid_with_the_argument_is_what_was_valid_without(
     assert not jsonschema_rs.is_valid(changed, given_arguments)
 
 
-@pytest.mark.covers("bridge-grouping")
 @pytest.mark.parametrize("schema", [REFERRING, SCHEMAS["draft-7"], SCHEMAS["reference to a reference"]])
 def test_readers_that_know_no_references_find_the_properties_at_the_top(schema: dict[str, Any]) -> None:
     _, changed = add_argument(schema, WHICH, lambda name: {})
@@ -226,28 +207,25 @@ def test_readers_that_know_no_references_find_the_properties_at_the_top(schema: 
     assert "$ref" not in changed
 
 
-@pytest.mark.covers("bridge-grouping")
-@pytest.mark.parametrize(
+@cases(
     "schema",
-    [
-        {"patternProperties": {"^c": {"type": "integer"}}},
-        {"allOf": [{"enum": [{}]}]},
-        {"$ref": "https://example.com/schema"},
-        {"$ref": "#anchor"},
-        {"$ref": "#/$defs/none"},
-        {"$ref": "#"},
-        {"properties": {"child": {"$ref": "#"}}},
-        {"allOf": [{}], "properties": {"child": {"items": [{"$ref": "#/allOf/0"}]}}},
-        {"$id": "https://example.com/a", "properties": {"child": {"$ref": "a"}}},
-        {"$dynamicAnchor": "a", "properties": {"child": {"$dynamicRef": "#a"}}},
-        {"$ref": 7},
-        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
-        {"allOf": 7},
-        {"anyOf": [7]},
-        {"properties": []},
-        {"required": "path"},
-        {"minProperties": "1"},
-    ],
+    {"patternProperties": {"^c": {"type": "integer"}}},
+    {"allOf": [{"enum": [{}]}]},
+    {"$ref": "https://example.com/schema"},
+    {"$ref": "#anchor"},
+    {"$ref": "#/$defs/none"},
+    {"$ref": "#"},
+    {"properties": {"child": {"$ref": "#"}}},
+    {"allOf": [{}], "properties": {"child": {"items": [{"$ref": "#/allOf/0"}]}}},
+    {"$id": "https://example.com/a", "properties": {"child": {"$ref": "a"}}},
+    {"$dynamicAnchor": "a", "properties": {"child": {"$dynamicRef": "#a"}}},
+    {"$ref": 7},
+    {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+    {"allOf": 7},
+    {"anyOf": [7]},
+    {"properties": []},
+    {"required": "path"},
+    {"minProperties": "1"},
 )
 def test_a_tool_whose_schema_cannot_be_changed_safely_is_offered_for_each_computer(schema: dict[str, Any]) -> None:
     with pytest.raises(CannotAdd):
@@ -259,7 +237,6 @@ def test_a_tool_whose_schema_cannot_be_changed_safely_is_offered_for_each_comput
     }
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_a_tool_that_uses_every_name_gets_a_numbered_one() -> None:
     own = {"properties": {name: {} for name in (*WHICH, "on_computer_2")}}
     assert add_argument(own, WHICH, lambda name: {})[0] == "on_computer_3"
@@ -268,29 +245,23 @@ def test_a_tool_that_uses_every_name_gets_a_numbered_one() -> None:
 # Computers that come and go
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_a_tool_that_was_shared_once_stays_shared_across_restarts(tmp_path: Path) -> None:
     assert [*listed(catalog(offers("abcd"), GivenNames(tmp_path / "names.json")))] == ["read"]
     [one] = catalog(offers("c"), GivenNames(tmp_path / "names.json")).listings()
     assert (one["name"], one["inputSchema"]["properties"]["computer"]["enum"]) == ("read", ["c"])
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_the_shared_tool_has_the_name_that_the_first_computer_had_alone() -> None:
     names = GivenNames()
-    assert [*listed(catalog(offers("a"), names))] == ["read"]
-    assert [*listed(catalog(offers("abcd"), names))] == ["read"]
+    assert [[*listed(catalog(offers(some), names))] for some in ("a", "abcd")] == [["read"], ["read"]]
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_a_name_of_a_computer_that_is_not_part_of_it_is_not_taken_over() -> None:
-    names = GivenNames()
-    assert [*listed(catalog([offer("z", schema=named(version=1))], names, ON))] == ["read"]
-    assert [*listed(catalog(offers("ab"), names, ON))] == ["read_2"]
-    assert [*listed(catalog([*offers("ab"), offer("z", schema=named(version=1))], names, ON))] == ["read", "read_2"]
+    names, other = GivenNames(), offer("z", schema=named(version=1))
+    shown = [[*listed(catalog(some, names, ON))] for some in ([other], offers("ab"), [*offers("ab"), other])]
+    assert shown == [["read"], ["read_2"], ["read", "read_2"]]
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_a_tool_that_is_updated_on_one_computer_after_another_keeps_its_name() -> None:
     names = GivenNames()
     catalog(offers("abcd", schema=named(version=1)), names)
@@ -315,7 +286,6 @@ def version_of(properties: dict[str, Any]) -> int:
     return version
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_a_schema_that_most_computers_have_now_can_be_called_by_the_name_it_had_before() -> None:
     names = GivenNames()
     both = [*offers("abc"), *offers("de", schema=named(version=2))]
@@ -325,7 +295,6 @@ def test_a_schema_that_most_computers_have_now_can_be_called_by_the_name_it_had_
     assert found.resolve(other, {"computer": "e", "path": "x"}) == (Target("e", "read"), {"path": "x"})
 
 
-@pytest.mark.covers("bridge-grouping")
 def test_without_shared_tools_their_names_are_free() -> None:
     names = GivenNames()
     catalog(offers("abcd"), names, ON)
@@ -335,7 +304,6 @@ def test_without_shared_tools_their_names_are_free() -> None:
 present = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([1, 2]), min_size=1, max_size=6)
 
 
-@pytest.mark.covers("bridge-grouping")
 @given(st.lists(present, max_size=6), st.sampled_from([ON, AUTO]))
 def test_computers_that_come_go_and_change_never_rename_a_shared_tool(
     rounds: list[dict[str, int]], options: CatalogOptions

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import socket
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -14,25 +15,27 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from a2c_smcp.bridge.serving.http import JoinedWrites
-from a2c_smcp.bridge.serving.newcomers import guarded, trust
+from a2c_smcp.bridge.serving.http import BoundedBodies, guarded, trust
 from a2c_smcp.server import Limits
-from tests.bridge.offices import KEY, BridgedOffice
-from tests.bridge.test_through import all_tools
-from tests.cli.programs import Place
-from tests.server.test_isolation import MIB, memory
-from tests.waiting import until
+from tests.stage.bridge import (
+    AUTHORIZED,
+    INITIALIZE,
+    JSON,
+    KEY,
+    BridgedOffice,
+    begun,
+    first_event_id,
+    response_in,
+    until_once_listed,
+)
+from tests.stage.cases import cases
+from tests.stage.lines import Line, assert_nobody_holds_all_connections
+from tests.stage.neighbours import MIB, memory
+from tests.stage.place import Place
+from tests.waiting import until, until_it_goes
+from tests.web_server import hosting
 
 pytestmark = pytest.mark.covers("bridge-http")
-
-JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-AUTHORIZED = {**JSON, "Authorization": f"Bearer {KEY}"}
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}},
-}
 
 
 async def test_only_those_who_have_the_key_are_let_in(bridged: BridgedOffice) -> None:
@@ -43,14 +46,13 @@ async def test_only_those_who_have_the_key_are_let_in(bridged: BridgedOffice) ->
             answer = await http.post(url, json=INITIALIZE, headers={**JSON, **header})
             assert (answer.status_code, answer.headers["www-authenticate"][:6]) == (401, "Bearer")
             assert KEY not in answer.text
-        assert (await http.post(url, json=INITIALIZE, headers=AUTHORIZED)).status_code == 200
-        lower = {**JSON, "Authorization": f"bearer {KEY}"}
-        assert (await http.post(url, json=INITIALIZE, headers=lower)).status_code == 200
+        for header in AUTHORIZED, {**JSON, "Authorization": f"bearer {KEY}"}:
+            assert (await http.post(url, json=INITIALIZE, headers=header)).status_code == 200
 
 
 async def test_foreign_hosts_and_web_pages_are_refused(bridged: BridgedOffice) -> None:
     _, url = await bridged.start_bridge("--allow-host", "tools.example", "--allow-origin", "https://page.example")
-    port = url.partition("127.0.0.1:")[2].partition("/")[0]
+    port = urlsplit(url).port
     expected = [
         ({"Host": "evil.example"}, 421),
         ({"Host": f"127.0.0.1.evil.example:{port}"}, 421),
@@ -87,7 +89,8 @@ async def test_on_all_addresses_this_machine_has_its_own_names_and_addresses(bri
     example = (await program.says("for example")).split()[8]
     key = (await program.says("Authorization: Bearer ")).rpartition("Bearer ")[2].strip('"')
     assert "0.0.0.0" not in example
-    assert await program.says("in the clear")
+    await program.says("in the clear")
+    await program.says("nothing is encrypted: 0.0.0.0 can be reached from other machines")
     port = urlsplit(url).port
     async with httpx2.AsyncClient() as http:
         for host in (urlsplit(example).netloc, f"127.0.0.1:{port}", f"{socket.gethostname().lower()}:{port}"):
@@ -96,16 +99,14 @@ async def test_on_all_addresses_this_machine_has_its_own_names_and_addresses(bri
             assert (host, answer.status_code) == (host, 200)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--port", "99999"), "--port: must be at most 65535"),
-        (("--port", "0", "--no-key", "--bearer-key", KEY), "--bearer-key and --no-key are both given"),
-        (("--port", "0", "--bearer-key", KEY, "--bearer-key-file", "x"), "--bearer-key and --bearer-key-file"),
-        (("--port", "0", "--allow-origin", "page.example"), "https://example.com"),
-        (("--port", "0", "--allow-origin", "https://page.example/"), "is not an origin"),
-        (("--port", "0", "--allow-host", "http://tools.example"), "without http://"),
-    ],
+@cases(
+    "words, said",
+    (("--port", "99999"), "--port: must be at most 65535"),
+    (("--port", "0", "--no-key", "--bearer-key", KEY), "--bearer-key and --no-key are both given"),
+    (("--port", "0", "--bearer-key", KEY, "--bearer-key-file", "x"), "--bearer-key and --bearer-key-file"),
+    (("--port", "0", "--allow-origin", "page.example"), "https://example.com"),
+    (("--port", "0", "--allow-origin", "https://page.example/"), "is not an origin"),
+    (("--port", "0", "--allow-host", "http://tools.example"), "without http://"),
     ids=["port", "no key", "two keys", "no scheme", "a path", "a URL"],
 )
 async def test_options_that_cannot_be_meant_are_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
@@ -123,9 +124,8 @@ async def test_a_key_is_made_once_and_kept(bridged: BridgedOffice) -> None:
         keys.append(file.read_text().strip())
         assert file.stat().st_mode & 0o777 == 0o600
         assert str(file) in line
-        async with bridged.client(url, "auto", key=keys[-1]) as client:
-            await all_tools(client)
-        program.signal(signal.SIGTERM)
+        async with bridged.user(url, key=keys[-1]):
+            program.signal(signal.SIGTERM)
         assert await program.ends() == 0
         assert (keys[-1] in "\n".join(program.err)) == (len(keys) == 1)
         assert not any("Traceback" in line for line in program.err)
@@ -139,6 +139,80 @@ async def test_without_a_key_only_on_a_loopback_address(bridged: BridgedOffice) 
     await program.says("there is no key")
     async with httpx2.AsyncClient() as http:
         assert (await http.post(url, json=INITIALIZE, headers=JSON)).status_code == 200
+    assert "nothing is encrypted" not in "\n".join(program.err)
+
+
+@pytest.mark.covers("local-connections")
+async def test_without_a_key_no_program_of_this_machine_can_hold_all_connections(bridged: BridgedOffice) -> None:
+    _, url = await bridged.start_bridge("--no-key")
+    await assert_nobody_holds_all_connections(url, "POST /mcp HTTP/1.1\nHost: localhost\nContent-Length: 0\n\n")
+    async with httpx2.AsyncClient() as http:
+        assert (await http.post(url, json=INITIALIZE, headers=JSON)).status_code == 200
+
+
+@pytest.mark.covers("slow-bodies")
+@pytest.mark.parametrize("key", [(), ("--no-key",)], ids=["key", "no key"])
+async def test_slow_bodies_are_refused_beyond_the_bytes_of_all_and_small_ones_are_served(
+    bridged: BridgedOffice, key: tuple[str, ...]
+) -> None:
+    _, url = await bridged.start_bridge(*key)
+    lines = [await begun_body(url, 4 * MIB - 1) for _ in range(16)]
+    answers = [asyncio.create_task(line.answer()) for line in lines]
+    await until(lambda: sum(answer.done() for answer in answers) >= 8)
+    assert {answer.result()[0] for answer in answers if answer.done()} == {429}
+    for line, answer in zip(lines, answers, strict=True):
+        answer.cancel()
+        await line.end()
+    async with httpx2.AsyncClient(timeout=60) as http:
+
+        async def large() -> None:
+            text = json.dumps({**INITIALIZE, "more": "x" * 3 * MIB})
+            assert (await http.post(url, content=text, headers=AUTHORIZED)).status_code != 429
+
+        await until_it_goes(large)
+        assert (await http.post(url, json=INITIALIZE, headers=AUTHORIZED)).status_code == 200
+
+
+async def begun_body(url: str, sent: int) -> Line:
+    """A request with the key and a body of 4 MiB, of which only so much comes."""
+    parts = urlsplit(url)
+    line = Line(*await asyncio.open_connection(parts.hostname, parts.port))
+    fields = {"Host": "localhost", **AUTHORIZED, "Content-Length": 4 * MIB}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    line.writer.write(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + b" " * sent)
+    return line
+
+
+async def echo_size(scope: Any, receive: Any, send: Any) -> None:
+    message = await receive()
+    body = str(len(message["body"])).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.mark.covers("slow-bodies")
+async def test_a_body_that_does_not_come_or_is_too_large_or_breaks_off_is_refused_and_one_in_parts_is_whole() -> None:
+    limits = Limits(max_message=1000, request_read_timeout=0.5, arriving_bytes=1500)
+    async with hosting(BoundedBodies(echo_size, limits)) as url:
+        late = await begun_body(url, 500)
+        status, headers, body = await late.answer()
+        assert (status, headers["connection"]) == (408, "close")
+        assert "did not come" in json.loads(body)["error"]["message"]
+        assert await late.is_over()
+        large = await begun_body(url, 1001)
+        assert (await large.answer())[0] == 413
+        for line in (late, large):
+            await line.end()
+        gone = await begun_body(url, 900)
+        await gone.end()
+
+        async def parts() -> AsyncIterator[bytes]:
+            for _ in range(10):
+                yield b"x" * 100
+
+        async with httpx2.AsyncClient() as http:
+            for _ in range(3):
+                assert (await http.post(url, content=parts())).text == "1000"
 
 
 async def test_many_wrong_keys_are_answered_later_and_the_right_one_at_once(bridged: BridgedOffice) -> None:
@@ -159,13 +233,13 @@ async def test_many_wrong_keys_are_answered_later_and_the_right_one_at_once(brid
 async def test_clients_without_the_key_hold_little_and_not_for_long(bridged: BridgedOffice) -> None:
     """Silent ones, half a head, a head that does not end, and a body that is not wanted; a member beside them."""
     program, url = await bridged.start_bridge()
-    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    host, port = "127.0.0.1", urlsplit(url).port
     head = f"POST /mcp HTTP/1.1\r\nHost: {host}\r\n".encode()
     said = [b"", head, head + b"X: " + b"x" * 300_000, head + b"Content-Length: 9000000\r\n\r\n" + b"x" * 300_000]
     before = memory(program)
     async with httpx2.AsyncClient() as http:
-        begun = await http.post(url, json=INITIALIZE, headers=AUTHORIZED)
-        lines = [await asyncio.open_connection(host, int(port)) for _ in range(50) for _ in said]
+        headers = await begun(http, url)
+        lines = [await asyncio.open_connection(host, port) for _ in range(50) for _ in said]
         for number, (_, writer) in enumerate(lines):
             writer.write(said[number % len(said)])
 
@@ -177,7 +251,6 @@ async def test_clients_without_the_key_hold_little_and_not_for_long(bridged: Bri
         async with asyncio.timeout(60):
             await asyncio.gather(*(ends(reader) for reader, _ in lines))
         assert memory(program) - before < 64 * MIB
-        headers = {**AUTHORIZED, "Mcp-Session-Id": begun.headers["mcp-session-id"]}
         large = {"jsonrpc": "2.0", "method": "notifications/initialized", "params": {"x": "x" * 2_000_000}}
         assert (await http.post(url, json=large, headers=headers)).status_code == 202
     for _, writer in lines:
@@ -217,36 +290,22 @@ async def test_the_oldest_of_too_many_clients_without_the_key_are_cut() -> None:
             writer.close()
 
 
-async def test_beyond_this_machine_it_warns_that_nothing_is_encrypted(bridged: BridgedOffice) -> None:
-    program, url = await bridged.start_bridge("--host", "0.0.0.0")
-    await program.says("nothing is encrypted: 0.0.0.0 can be reached from other machines")
-    local = url.replace("0.0.0.0", "127.0.0.1")
-    async with httpx2.AsyncClient() as http:
-        assert (await http.post(local, json=INITIALIZE, headers=AUTHORIZED)).status_code == 200
-    program, _ = await bridged.start_bridge("--no-key")
-    await program.says("there is no key")
-    assert "nothing is encrypted" not in "\n".join(program.err)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 async def test_it_ends_at_once_although_clients_listen_and_call(
     bridged: BridgedOffice, mode: Any, number: signal.Signals
 ) -> None:
     program, url = await bridged.start_bridge()
     async with asyncio.timeout(60), httpx2.AsyncClient(timeout=60) as http:
-        begun = await http.post(url, json=INITIALIZE, headers=AUTHORIZED)
-        headers = {**AUTHORIZED, "Mcp-Session-Id": begun.headers["mcp-session-id"]}
+        first = await http.post(url, json=INITIALIZE, headers=AUTHORIZED)
+        headers = {**AUTHORIZED, "Mcp-Session-Id": first.headers["mcp-session-id"]}
         async with http.stream("GET", url, headers=headers) as news:
-            async with bridged.client(url, mode) as client:
-                await all_tools(client)
-                waiting = asyncio.create_task(client.call_tool("wait", {"name": "end"}))
-                await until(lambda: "begun end" in bridged.noted())
-                program.signal(number)
-                assert await program.ends() == 0
+            async with bridged.user(url, mode) as client:
+                waiting = await bridged.waiting(client, "end")
+                await program.stops(number)
                 waiting.cancel()
             assert [line async for line in news.aiter_lines() if not line.startswith(":")] == []
     assert program.err == ["stopped"]
-    await until(lambda: "cancelled end" in bridged.noted())
+    await bridged.is_cancelled("end")
 
 
 async def test_a_stream_that_was_cut_is_resumed(bridged: BridgedOffice) -> None:
@@ -254,14 +313,8 @@ async def test_a_stream_that_was_cut_is_resumed(bridged: BridgedOffice) -> None:
     _, url = await bridged.start_bridge()
     call = {"name": "once", "arguments": {"name": "cut", "seconds": 1.0}}
     async with asyncio.timeout(60), httpx2.AsyncClient(timeout=60) as http:
-        begun = await http.post(url, json=INITIALIZE, headers=AUTHORIZED)
-        headers = {
-            **AUTHORIZED,
-            "Mcp-Session-Id": begun.headers["mcp-session-id"],
-            "MCP-Protocol-Version": "2025-11-25",
-        }
-        await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
-        await until_listed(http, url, headers)
+        headers = await begun(http, url)
+        await until_once_listed(http, url, headers)
         request = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call}
         async with http.stream("POST", url, json=request, headers=headers) as stream:
             last = await first_event_id(stream)
@@ -272,65 +325,3 @@ async def test_a_stream_that_was_cut_is_resumed(bridged: BridgedOffice) -> None:
                 answer = await response_in(stream, 7)
     assert answer["result"]["content"][0]["text"] == "cut"
     assert bridged.noted().count("once cut") == 1
-
-
-async def until_listed(http: httpx2.AsyncClient, url: str, headers: dict[str, str]) -> None:
-    request = {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}
-    while True:
-        if '"once"' in (await http.post(url, json=request, headers=headers)).text:
-            return
-        await asyncio.sleep(0.05)
-
-
-async def first_event_id(stream: Any) -> str:
-    async for line in stream.aiter_lines():
-        if line.startswith("id:"):
-            return str(line.removeprefix("id:").strip())
-    raise AssertionError("the stream has no event")
-
-
-async def response_in(stream: Any, number: int) -> dict[str, Any] | None:
-    async for line in stream.aiter_lines():
-        if line.startswith("data:") and line.removeprefix("data:").strip():
-            message: dict[str, Any] = json.loads(line.removeprefix("data:"))
-            if message.get("id") == number:
-                return message
-    return None
-
-
-class _Written(asyncio.Transport):
-    """Keeps what is written, write by write."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes: list[bytes] = []
-        self.is_closed = False
-
-    def write(self, data: Any) -> None:
-        self.writes.append(bytes(data))
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-async def test_the_head_of_an_answer_leaves_with_what_follows_it_at_once() -> None:
-    head, other = b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 204 No Content\r\n\r\n"
-    written = _Written()
-    joined = JoinedWrites(written)
-    joined.write(head)
-    joined.write(b"body")
-    joined.write(b"more")
-    assert written.writes == [head + b"body", b"more"]
-    joined.write(other)
-    assert len(written.writes) == 2
-    await asyncio.sleep(0)
-    assert written.writes[2:] == [other]
-    joined.write(head)
-    joined.close()
-    assert (written.writes[3:], joined.is_closing()) == ([head], True)
-    joined.write(head)
-    await asyncio.sleep(0)
-    assert len(written.writes) == 4

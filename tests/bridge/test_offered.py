@@ -15,10 +15,10 @@ from mcp import Client
 from mcp.client.subscriptions import ResourceUpdated
 
 from a2c_smcp.computer import Computer
-from tests.bridge.offices import UPSTREAM, BridgedOffice, Heard, text_of
-from tests.bridge.test_through import changes
 from tests.computer.hosted import hosted
 from tests.program import forked
+from tests.stage.bridge import UPSTREAM, BridgedOffice, Heard, subscribed
+from tests.stage.texts import text_of
 from tests.waiting import until
 
 Enters = Callable[..., Awaitable["Member"]]
@@ -48,16 +48,6 @@ class Member:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[BridgedOffice]:
-    office = BridgedOffice(tmp_path)
-    try:
-        await office.start_server()
-        yield office
-    finally:
-        await office.close()
-
-
-@pytest.fixture
 async def enters(desk: BridgedOffice, tmp_path: Path) -> AsyncIterator[Enters]:
     """Has a computer enter the office; `notes` gives it the MCP server `upstream`."""
     async with AsyncExitStack() as stack:
@@ -66,14 +56,8 @@ async def enters(desk: BridgedOffice, tmp_path: Path) -> AsyncIterator[Enters]:
             member = Member(name, **options)
             if notes:
                 command, *args = forked(UPSTREAM, tmp_path / f"notes of {name}")
-                member.computer.add_server(
-                    {
-                        "name": "upstream",
-                        "type": "stdio",
-                        "server_parameters": {"command": command, "args": args},
-                        "default_tool_meta": {"auto_apply": True},
-                    }
-                )
+                allowed = {"default_tool_meta": {"auto_apply": True}}
+                member.computer.add_server({"name": "upstream", "command": command, "args": args, **allowed})
             await member.stack.enter_async_context(hosted(member.computer, desk.url, "desk", tmp_path / name))
             stack.push_async_callback(member.leave)
             return member
@@ -91,11 +75,16 @@ async def tools_with(client: Client, is_so: Callable[[dict[str, types.Tool]], ob
             await asyncio.sleep(0.02)
 
 
+async def refusal(client: Client, tool: str, **arguments: Any) -> str:
+    """The error of a call."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    return text_of(result)
+
+
 def computers_of(tools: dict[str, types.Tool], name: str = "where") -> list[str]:
-    found: list[str] = (
-        tools[name].input_schema["properties"].get("computer", {}).get("enum", []) if name in tools else []
-    )
-    return found
+    properties = tools[name].input_schema["properties"] if name in tools else {}
+    return [*properties.get("computer", {}).get("enum", [])]
 
 
 @pytest.mark.covers("bridge-grouping", "bridge-through")
@@ -112,18 +101,14 @@ async def test_equal_tools_are_one_and_the_list_follows_computers_that_come_and_
                 news = await stack.enter_async_context(client.listen(tools_list_changed=True))
                 told = asyncio.create_task(anext(aiter(news)))
             studio = await enters("studio")
-            await until(lambda: told.done() if mode == "auto" else changes(heard))
+            await until(lambda: told.done() if mode == "auto" else heard.list_changes)
         await tools_with(client, lambda tools: computers_of(tools) == ["attic", "laptop", "studio"])
         for name in ("attic", "studio"):
             assert text_of(await client.call_tool("where", {"computer": name, "text": "now"})) == f"{name} now"
-        missing = await client.call_tool("where", {"text": "now"})
-        assert missing.is_error
-        assert "'attic', 'laptop', 'studio'" in text_of(missing)
+        assert "'attic', 'laptop', 'studio'" in await refusal(client, "where", text="now")
         await attic.leave()
         await tools_with(client, lambda tools: computers_of(tools) == ["laptop", "studio"])
-        gone = await client.call_tool("where", {"computer": "attic"})
-        assert gone.is_error
-        assert "these have: 'laptop', 'studio'" in text_of(gone)
+        assert "these have: 'laptop', 'studio'" in await refusal(client, "where", computer="attic")
         await studio.leave()
         await tools_with(client, lambda tools: computers_of(tools) == ["laptop"])
         assert text_of(await client.call_tool("where", {"computer": "laptop"})) == "laptop"
@@ -146,9 +131,7 @@ async def test_names_stay_with_their_computers_when_the_bridge_is_killed(desk: B
     async with desk.client(url, "auto") as client:
         tools = await tools_with(client, lambda tools: "attic__where" in tools)
         assert "where" not in tools
-        away = await client.call_tool("where", {})
-        assert away.is_error
-        assert "'laptop', which has the tool 'where', is not in the office now" in text_of(away)
+        assert "'laptop', which has the tool 'where', is not in the office now" in await refusal(client, "where")
         await enters("aardvark")
         await enters("laptop")
         tools = await tools_with(client, lambda tools: {"where", "aardvark__where"} <= tools.keys())
@@ -169,8 +152,7 @@ async def test_too_many_tools_are_found_by_words_and_called(desk: BridgedOffice,
         assert json.loads(text_of(found)) == found.structured_content["tools"]
         calling = {"name": "where", "arguments": {"text": "found"}}
         assert text_of(await client.call_tool("call_tool", calling)) == "laptop found"
-        nothing = await client.call_tool("search_tools", {"query": ""})
-        assert nothing.is_error
+        await refusal(client, "search_tools", query="")
 
 
 @pytest.mark.covers("bridge-through")
@@ -191,20 +173,18 @@ async def test_resources_and_prompts_of_two_computers_are_both_there(
             if mode == "auto":
                 news = aiter(await stack.enter_async_context(client.listen(resource_subscriptions=[other])))
             else:
-                wanted = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=other))
-                await client.session.send_request(wanted, types.EmptyResult)
+                await subscribed(client, other)
             await client.call_tool("write", {"computer": "laptop", "text": "on the laptop"})
             await client.call_tool("write", {"computer": "attic", "text": "in the attic"})
             if mode == "auto":
                 assert await anext(news) == ResourceUpdated(other)
             else:
-                await until(lambda: updated(heard) == [other])
-        assert await read(client, other) == (other, "in the attic")
-        assert await read(client, "notes://page") == ("notes://page", "on the laptop")
+                await until(lambda: heard.updated == [other])
+        assert await read(client, other) == "in the attic"
+        assert await read(client, "notes://page") == "on the laptop"
         day = "a2c://attic/upstream/notes://monday/entries"
-        assert await read(client, day) == (day, "nothing on monday")
-        trip = await client.get_prompt("attic__trip", {"city": "Paris"})
-        assert isinstance(trip.messages[0].content, types.TextContent)
+        assert await read(client, day) == "nothing on monday"
+        assert text_of(await client.get_prompt("attic__trip", {"city": "Paris"})) == "Plan a trip to Paris."
         reference = types.ResourceTemplateReference(type="ref/resource", uri=template)
         assert (await client.complete(reference, {"name": "day", "value": ""})).completion.values == []
 
@@ -220,8 +200,7 @@ async def test_a_link_leads_to_the_computer_whose_tool_has_made_it(desk: Bridged
         for computer in ("laptop", "attic"):
             await client.call_tool("write", {"computer": computer, "text": f"of {computer}"})
             linked = await client.call_tool("link", {"computer": computer})
-            assert isinstance(linked.content[0], types.ResourceLink)
-            assert (await read(client, linked.content[0].uri))[1] == f"of {computer}"
+            assert await read(client, linked.content[0].uri) == f"of {computer}"
 
 
 @pytest.mark.covers("bridge-through", "approval-by-client")
@@ -234,16 +213,12 @@ async def test_the_person_at_the_client_approves_if_the_owner_lets_them(
         await tools_with(client, lambda tools: computers_of(tools, "wipe") == ["attic", "laptop"])
         done = await client.call_tool("wipe", {"computer": "laptop", "path": "/a"})
         assert (done.is_error, text_of(done)) == (False, "/a is gone")
-        refused = await client.call_tool("wipe", {"computer": "laptop", "path": "/b"})
-        assert refused.is_error
-        assert "did not approve" in text_of(refused)
+        assert "did not approve" in await refusal(client, "wipe", computer="laptop", path="/b")
         assert laptop.wiped == ["/a"]
         assert len(heard.asked) == 2
         assert "wants to run wipe of the MCP server python on the computer laptop" in heard.asked[0]
         assert '{"path": "/a"}' in heard.asked[0]
-        alone = await client.call_tool("wipe", {"computer": "attic", "path": "/c"})
-        assert alone.is_error
-        assert "--approve-by client" in text_of(alone)
+        assert "--approve-by client" in await refusal(client, "wipe", computer="attic", path="/c")
         assert (attic.wiped, len(heard.asked)) == ([], 2)
 
 
@@ -259,13 +234,8 @@ async def listed(client: Client, resources: list[str], templates: list[str], pro
             await asyncio.sleep(0.02)
 
 
-async def read(client: Client, uri: str) -> tuple[str, str]:
-    """The URI that the contents have, and their text."""
-    (contents,) = (await client.read_resource(uri)).contents
-    assert isinstance(contents, types.TextResourceContents)
-    return str(contents.uri), contents.text
-
-
-def updated(heard: Heard) -> list[str]:
-    told = [each for each in heard.messages if isinstance(each, types.ResourceUpdatedNotification)]
-    return [str(each.params.uri) for each in told]
+async def read(client: Client, uri: str) -> str:
+    """The text of a resource, which is returned under the same URI."""
+    result = await client.read_resource(uri)
+    assert [str(contents.uri) for contents in result.contents] == [uri]
+    return text_of(result)

@@ -11,29 +11,19 @@ import httpx2
 import pytest
 
 from a2c_smcp.bridge.serving import plain_calls
+from a2c_smcp.bridge.serving.calls import OfficeServer
 from a2c_smcp.bridge.serving.plain_calls import PlainCalls
-from a2c_smcp.bridge.serving.server import OfficeServer
-from tests.bridge.offices import KEY, BridgedOffice
-from tests.bridge.test_through import all_tools
-from tests.waiting import until
+from tests.stage.bridge import AUTHORIZED, BridgedOffice
 
 pytestmark = pytest.mark.covers("bridge-plain-calls")
 
 VERSION = "2026-07-28"
 RESERVED = "io.modelcontextprotocol/"
 ELICITATION = {"elicitation": {"form": {}, "url": {}}}
-WRONG = {"Mcp-Name": "fail"}
 
 
 def headers(tool: str) -> dict[str, str]:
-    return {
-        "Authorization": f"Bearer {KEY}",
-        "Content-Type": "application/json",
-        "Accept": "application/json, text/event-stream",
-        "Mcp-Protocol-Version": VERSION,
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": tool,
-    }
+    return {**AUTHORIZED, "Mcp-Protocol-Version": VERSION, "Mcp-Method": "tools/call", "Mcp-Name": tool}
 
 
 def body(tool: str, arguments: dict[str, Any], capabilities: dict[str, Any], **more: Any) -> bytes:
@@ -55,11 +45,16 @@ def comparable(answer: httpx2.Response) -> tuple[int, Any]:
     return answer.status_code, said
 
 
-async def test_a_plain_call_has_the_answer_that_the_sdk_gives(bridged: BridgedOffice) -> None:
-    """A body without a length is left to the SDK."""
+@pytest.fixture
+async def url(bridged: BridgedOffice) -> str:
+    """Of a bridge that has the tools of the computer."""
     _, url = await bridged.start_bridge()
-    async with bridged.client(url, "auto") as client:
-        await all_tools(client)
+    async with bridged.user(url):
+        return url
+
+
+async def test_a_plain_call_has_the_answer_that_the_sdk_gives(url: str) -> None:
+    """A body without a length is left to the SDK."""
     calls: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("add", {"a": 20, "b": 22}, {}),
         ("add", {"a": 10**30, "b": 1}, {}),
@@ -77,24 +72,11 @@ async def test_a_plain_call_has_the_answer_that_the_sdk_gives(bridged: BridgedOf
             plain = await http.post(url, content=sent, headers=headers(tool))
             other = await http.post(url, content=in_pieces(sent), headers=headers(tool))
             assert (tool, comparable(plain)) == (tool, comparable(other))
-        mismatch = await http.post(url, content=body("add", {"a": 1, "b": 1}, {}), headers=headers("add") | WRONG)
-        assert (mismatch.status_code, "Mcp-Name" in mismatch.text or "mcp-name" in mismatch.text) == (400, True)
-        foreign = await http.post(
-            url, content=body("add", {"a": 1, "b": 1}, {}), headers=headers("add") | {"Host": "evil.example"}
-        )
+        sent = body("add", {"a": 1, "b": 1}, {})
+        mismatch = await http.post(url, content=sent, headers=headers("add") | {"Mcp-Name": "fail"})
+        assert (mismatch.status_code, "mcp-name" in mismatch.text.lower()) == (400, True)
+        foreign = await http.post(url, content=sent, headers=headers("add") | {"Host": "evil.example"})
         assert foreign.status_code == 421
-
-
-async def test_a_client_that_goes_cancels_its_call(bridged: BridgedOffice) -> None:
-    _, url = await bridged.start_bridge()
-    async with bridged.client(url, "auto") as client:
-        await all_tools(client)
-    async with httpx2.AsyncClient(timeout=30) as http:
-        sent = body("wait", {"name": "plain"}, {})
-        calling = asyncio.ensure_future(http.post(url, content=sent, headers=headers("wait")))
-        await until(lambda: "begun plain" in bridged.noted())
-        calling.cancel()
-        await until(lambda: "cancelled plain" in bridged.noted())
 
 
 class _Slow:
@@ -122,12 +104,8 @@ async def test_an_answer_that_takes_long_comes_in_a_stream(monkeypatch: pytest.M
     app = PlainCalls(never, cast(OfficeServer, server), "/mcp", security)
     content = body("slow", {}, {})
     fields = {**headers("slow"), "Host": "here", "Content-Length": str(len(content))}
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/mcp",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in fields.items()],
-    }
+    encoded = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": encoded}
     coming = [{"type": "http.request", "body": content}]
     sent: list[MutableMapping[str, Any]] = []
 

@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, OfferedTool, Target, catalog, search_arguments
-from a2c_smcp.bridge.names import GivenNames
+from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, catalog, search_arguments
+from a2c_smcp.bridge.names import GivenNames, OfferedTool, Target
 from a2c_smcp.bridge.search import ToolIndex, words_in
 from a2c_smcp.errors import BadRequest, ToolNotFound
 from tests.bridge.tool_queries import all_queries, all_tools
+from tests.stage.cases import cases
+
+pytestmark = pytest.mark.covers("bridge-search")
 
 SEARCHED = CatalogOptions(search_above=2)
 
@@ -36,48 +39,41 @@ def named(name: str, description: str = "", **parameters: str) -> dict[str, Any]
 # The index
 
 
-@pytest.mark.covers("bridge-search")
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("read_text-file", ["read", "text", "fil"]),
-        ("readTextFile2", ["read", "text", "fil", "2"]),
-        ("parsePDFFile", ["pars", "pdf", "fil"]),
-        ("The FILES of a repository", ["fil", "repository"]),
-        ("creating created creates", ["creat", "creat", "creat"]),
-        ("queries cities boxes stopped translation", ["query", "city", "box", "stop", "translat"]),
-        ("café", ["caf"]),
-        ("查询天气", ["查询", "询天", "天气"]),
-        ("合并 PDF 页", ["合并", "pdf", "页"]),
-        ("погода", ["погода"]),
-        ("", []),
-    ],
+@cases(
+    "text, words",
+    ("read_text-file", ["read", "text", "fil"]),
+    ("readTextFile2", ["read", "text", "fil", "2"]),
+    ("parsePDFFile", ["pars", "pdf", "fil"]),
+    ("The FILES of a repository", ["fil", "repository"]),
+    ("creating created creates", ["creat", "creat", "creat"]),
+    ("queries cities boxes stopped translation", ["query", "city", "box", "stop", "translat"]),
+    ("café", ["caf"]),
+    ("查询天气", ["查询", "询天", "天气"]),
+    ("合并 PDF 页", ["合并", "pdf", "页"]),
+    ("погода", ["погода"]),
+    ("", []),
 )
 def test_texts_are_taken_apart_into_words(text: str, words: list[str]) -> None:
     assert words_in(text) == words
 
 
-@pytest.mark.covers("bridge-search")
 def test_names_descriptions_and_parameters_are_searched() -> None:
     tools = named("weather"), named("b", "Tells the weather."), named("c", weather=""), named("d", city="Its weather")
     found = found_by("weather", *tools, named("e", "Something else."))
     assert (found[0], {*found}, found[-1]) == ("weather", {"weather", "b", "c", "d"}, "d")
 
 
-@pytest.mark.covers("bridge-search")
 def test_a_word_that_few_tools_have_counts_more() -> None:
     tools = [named("list_files"), named("list_users"), named("list_invoices"), named("find_files")]
     assert found_by("list invoices", *tools)[0] == "list_invoices"
 
 
-@pytest.mark.covers("bridge-search")
 def test_a_query_that_fits_nothing_finds_nothing() -> None:
     assert found_by("xylophone", named("list_files")) == []
     assert found_by("", named("list_files")) == []
     assert ToolIndex([]).search("anything", 5) == []
 
 
-@pytest.mark.covers("bridge-search")
 @given(st.text(max_size=40), st.lists(st.text(max_size=20), max_size=5), st.integers(1, 9))
 def test_any_query_over_any_texts_has_an_answer(query: str, texts: list[str], limit: int) -> None:
     found = ToolIndex([named(text, text) for text in texts], texts).search(query, limit)
@@ -86,7 +82,6 @@ def test_any_query_over_any_texts_has_an_answer(query: str, texts: list[str], li
     assert {*found} <= {*range(len(texts))}
 
 
-@pytest.mark.covers("bridge-search")
 def test_listings_of_any_shape_are_indexed() -> None:
     odd = [{"name": "a", "description": None}, {"name": "b", "inputSchema": True}]
     odd += [{"name": "c", "inputSchema": {"properties": {"x": True}}}, {"name": "d", "inputSchema": {"properties": []}}]
@@ -96,16 +91,13 @@ def test_listings_of_any_shape_are_indexed() -> None:
 # How well it finds
 
 
-@pytest.mark.covers("bridge-search")
-@pytest.mark.parametrize(
-    ("kinds", "at_once", "of_five"),
-    [
-        ({"direct"}, 0.9, 0.95),
-        ({"paraphrase"}, 0.4, 0.6),
-        ({"request"}, 0.3, 0.5),
-        ({"chinese"}, 0.9, 0.95),
-        ({"direct", "paraphrase"}, 0.75, 0.85),
-    ],
+@cases(
+    "kinds, at_once, of_five",
+    ({"direct"}, 0.9, 0.95),
+    ({"paraphrase"}, 0.4, 0.6),
+    ({"request"}, 0.3, 0.5),
+    ({"chinese"}, 0.9, 0.95),
+    ({"direct", "paraphrase"}, 0.75, 0.85),
 )
 def test_the_tool_that_is_meant_is_among_the_first(kinds: Collection[str], at_once: float, of_five: float) -> None:
     tools = many("laptop")
@@ -126,7 +118,6 @@ def test_the_set_of_queries_is_as_large_as_the_numbers_say() -> None:
 # In place of the list
 
 
-@pytest.mark.covers("bridge-search")
 def test_too_many_tools_are_searched_in_place_of_being_listed() -> None:
     assert [listing["name"] for listing in many("laptop").listings()] == ["call_tool", "search_tools"]
     assert len(many("laptop", options=CatalogOptions()).listings()) == len(all_tools())
@@ -134,7 +125,6 @@ def test_too_many_tools_are_searched_in_place_of_being_listed() -> None:
     assert len(many("laptop", options=CatalogOptions(search_above=limit)).listings()) == limit
 
 
-@pytest.mark.covers("bridge-search")
 def test_what_is_found_can_be_called_at_once_and_by_call_tool() -> None:
     tools = many("laptop")
     [found] = tools.search("send an email with an attachment", 1)
@@ -145,7 +135,6 @@ def test_what_is_found_can_be_called_at_once_and_by_call_tool() -> None:
     assert tools.resolve("call_tool", {"name": "send_email"}) == (called[0], {})
 
 
-@pytest.mark.covers("bridge-search")
 def test_tools_of_several_computers_are_found_once_and_called_with_a_computer() -> None:
     tools = many("a", "b", "c", "d")
     [found] = tools.search("send an email with an attachment", 1)
@@ -154,28 +143,20 @@ def test_tools_of_several_computers_are_found_once_and_called_with_a_computer() 
     assert tools.resolve("call_tool", arguments) == (Target("c", "send_email"), {"to": "me"})
 
 
-@pytest.mark.covers("bridge-search")
 def test_the_name_of_a_computer_finds_its_tools_first() -> None:
     tools = many("laptop", "tower")
     assert [found["name"] for found in tools.search("send an email from the tower", 1)] == ["tower__send_email"]
 
 
-@pytest.mark.covers("bridge-search")
-@pytest.mark.parametrize(
-    "arguments", [{}, {"name": 7}, {"name": "call_tool"}, {"name": "send_email", "arguments": "to me"}]
-)
+WRONG: list[dict[str, Any]] = [{}, {"name": 7}, {"name": "call_tool"}, {"name": "send_email", "arguments": "to me"}]
+
+
+@pytest.mark.parametrize("arguments", WRONG)
 def test_a_call_of_call_tool_must_name_a_tool_and_its_arguments(arguments: dict[str, Any]) -> None:
     with pytest.raises(BadRequest):
         many("laptop").resolve("call_tool", arguments)
 
 
-@pytest.mark.covers("bridge-search")
-def test_call_tool_refuses_unknown_names_with_similar_ones() -> None:
-    with pytest.raises(ToolNotFound, match="send_email"):
-        many("laptop").resolve("call_tool", {"name": "sendemail"})
-
-
-@pytest.mark.covers("bridge-search")
 def test_a_client_that_was_offered_the_search_can_use_it_when_there_are_fewer_tools() -> None:
     found = catalog([OfferedTool(Target("laptop", "read"), {})], GivenNames(), SEARCHED)
     assert [listing["name"] for listing in found.listings()] == ["read"]
@@ -183,20 +164,18 @@ def test_a_client_that_was_offered_the_search_can_use_it_when_there_are_fewer_to
     assert found.resolve("call_tool", {"name": "read"}) == (Target("laptop", "read"), {})
 
 
-@pytest.mark.covers("bridge-search")
-def test_there_is_no_call_tool_where_tools_are_listed() -> None:
-    with pytest.raises(ToolNotFound):
-        many("laptop", options=CatalogOptions()).resolve("call_tool", {"name": "send_email"})
+@cases("options, name, match", (SEARCHED, "sendemail", "send_email"), (CatalogOptions(), "send_email", "call_tool"))
+def test_unknown_names_and_a_call_tool_that_is_not_listed_are_refused(options: Any, name: str, match: str) -> None:
+    with pytest.raises(ToolNotFound, match=match):
+        many("laptop", options=options).resolve("call_tool", {"name": name})
 
 
-@pytest.mark.covers("bridge-search")
 def test_tools_of_computers_never_have_the_names_of_the_search() -> None:
     offers = [OfferedTool(Target("laptop", name), {}) for name in ("search_tools", "call_tool")]
     found = catalog(offers, GivenNames())
     assert [listing["name"] for listing in found.listings()] == ["laptop__call_tool", "laptop__search_tools"]
 
 
-@pytest.mark.covers("bridge-search")
 def test_the_arguments_of_a_search_are_checked() -> None:
     assert search_arguments({"query": "mail"}) == ("mail", 5)
     assert search_arguments({"query": "mail", "limit": 9}) == ("mail", 9)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import jwt
@@ -14,23 +12,15 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from tests.bridge.offices import BridgedOffice, text_of
-from tests.bridge.test_through import all_tools
+from tests.stage.bridge import BridgedOffice, all_tools
+from tests.stage.place import Place
+from tests.stage.texts import text_of
 
 pytestmark = pytest.mark.covers("bridge-trouble")
 
 STATUS = "office_status"
+KEY = "a-key-of-this-test"
 SECRET = "a secret of at least thirty-two characters"
-
-
-@pytest.fixture
-async def empty(tmp_path: Path) -> AsyncIterator[BridgedOffice]:
-    """Nothing runs yet."""
-    office = BridgedOffice(tmp_path)
-    try:
-        yield office
-    finally:
-        await office.close()
 
 
 async def said(client: Client) -> str:
@@ -85,6 +75,57 @@ async def test_a_key_that_is_wrong_or_expired_is_replaced_in_its_file(empty: Bri
         assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
 
 
+async def test_an_option_that_is_typed_goes_before_the_variable_of_the_other_one(empty: BridgedOffice) -> None:
+    key = empty.place.folder / "the key"
+    key.write_text(KEY)
+    await empty.start_server("--api-key", KEY)
+    await empty.start_computer(A2C_API_KEY=KEY)
+    wrong = str(empty.place.folder / "no such file")
+    for words, environ in (
+        (("--key-file", str(key)), {"A2C_API_KEY": "wrong"}),
+        (("--api-key", KEY), {"A2C_KEY_FILE": wrong}),
+    ):
+        async with empty.client(empty.stdio(*words, **environ), "auto") as client:
+            await until_well(client)
+
+
+FAULTS: dict[str, tuple[list[str], dict[str, str], str]] = {
+    "two keys that are typed": (
+        ["--api-key", "a-key", "--key-file", "x"],
+        {},
+        "--api-key and --key-file are both given",
+    ),
+    "two variables": ([], {"A2C_API_KEY": "a-key", "A2C_KEY_FILE": "x"}, "--api-key and --key-file are both given"),
+    "an option that there is not": (["--keyfile", "x"], {}, "No such option: --keyfile"),
+    "a value that is none": (["--timeout", "long"], {}, "--timeout"),
+    "a URL that is none": (["--url", "ftp://hub"], {}, "Correct --url"),
+    "certificates that are none": (["--ca", "nothing.pem"], {}, "--ca, --cert or --cert-key cannot be used"),
+    "an office that cannot be": (["--office", " x"], {}, "--office"),
+    "both ways": (["--port", "0"], {}, "a bridge serves either stdin and stdout or a port"),
+    "a state folder for nobody": ([], {"XDG_STATE_HOME": "/proc/nowhere"}, "/proc/nowhere"),
+}
+
+
+@pytest.mark.parametrize(("words", "environ", "reason"), FAULTS.values(), ids=FAULTS)
+async def test_every_error_of_the_start_is_told_to_the_client(
+    empty: BridgedOffice, mode: Any, words: list[str], environ: dict[str, str], reason: str
+) -> None:
+    async with empty.client(empty.stdio(*words, **environ), mode) as client:
+        (tool,) = (await client.list_tools()).tools
+        assert tool.name == STATUS
+        told = text_of(await client.call_tool(STATUS, {}))
+        assert reason in told
+        assert reason in (tool.description or "")
+        assert reason in (client.instructions or "")
+        assert "a-key" not in told
+
+
+async def test_a_bridge_that_cannot_start_ends_with_its_client_and_its_exit_code(place: Place) -> None:
+    ended = await place.run("bridge", "--stdio", "--keyfile", "x")
+    assert ended.code == 2
+    assert "No such option: --keyfile" in ended.err
+
+
 async def test_a_key_that_is_not_for_this_office(empty: BridgedOffice) -> None:
     made = await empty.place.run("key", "--principal", "ada", "--office", "other", "--add-to", "keys.json", "--json")
     assert made.code == 0
@@ -102,7 +143,8 @@ async def test_an_office_that_another_agent_holds(bridged: BridgedOffice, mode: 
     async with bridged.client(bridged.stdio(), mode) as client:
         told = await said(client)
         assert "has an agent already" in told
-        assert "--office" in told
+        for cure in (f"{bridged.url}/mcp/desk with the same key", "a2c-smcp bridge --port 7100", "--office"):
+            assert cure in told
         await holder.disconnect()
         await until_well(client)
         assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
@@ -116,5 +158,5 @@ async def until_told(client: Client, words: str) -> None:
 
 
 async def until_well(client: Client) -> None:
-    await until_told(client, "All is well")
+    await until_told(client, "The office can be used")
     await all_tools(client)

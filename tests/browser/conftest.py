@@ -116,14 +116,14 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def guarded() -> Iterator[str]:
-    """The URL of an MCP server that wants a sign-in, with a provider of its own."""
+def guarded() -> Iterator[dict[str, Any]]:
+    """How to reach an MCP server that wants a sign-in, with a provider of its own."""
     loop, provider = BackgroundLoop("provider"), AuthorizationServer()
     serving = served(provider.app)
     loop.submit(serving.__aenter__()).result(PATIENCE)
     running = GuardedServer(provider).running()
     server = loop.submit(running.__aenter__()).result(PATIENCE)
-    yield server.mcp_url
+    yield {"url": server.mcp_url, "auth": {"issuer": provider.issuer}}
     loop.submit(running.__aexit__(None, None, None)).result(PATIENCE)
     loop.submit(serving.__aexit__(None, None, None)).result(PATIENCE)
 
@@ -133,11 +133,11 @@ def of_kind(kind: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory, guarded: str) -> Iterator[Program]:
+def program(tmp_path_factory: pytest.TempPathFactory, guarded: dict[str, Any]) -> Iterator[Program]:
     servers = {
         "files": of_kind("files", tool_meta={"read_file": {"auto_apply": True}}),
         "evil": of_kind("evil"),
-        "cloud": {"type": "streamable", "server_parameters": {"url": guarded}},
+        "cloud": {"type": "streamable", "server_parameters": guarded},
     }
     running = Program(tmp_path_factory.mktemp("console"), servers, "--no-input")
     yield running

@@ -113,16 +113,10 @@ class Server:
 
     def on_initialize(self, params: dict[str, Any]) -> dict[str, Any]:
         print("started" if self.kind == "files" else ATTACK, file=sys.stderr, flush=True)
-        capabilities = {
-            "tools": {"listChanged": True},
-            "resources": {"subscribe": True, "listChanged": True},
-            "logging": {},
-        }
-        return {
-            "protocolVersion": "2025-06-18",
-            "capabilities": capabilities,
-            "serverInfo": {"name": self.kind, "version": "1"},
-        }
+        resources = {"subscribe": True, "listChanged": True}
+        offered = {"tools": {"listChanged": True}, "resources": resources, "logging": {}}
+        server = {"name": self.kind, "version": "1"}
+        return {"protocolVersion": "2025-06-18", "capabilities": offered, "serverInfo": server}
 
     def on_ping(self, params: dict[str, Any]) -> dict[str, Any]:
         return {}

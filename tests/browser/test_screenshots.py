@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Program, of_kind, open_session, origin, until
-from tests.browser.test_operator_console import Member, Server, opened, sign_in
+from tests.browser.operator_server import Member, Server, opened, sign_in
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 WIDE, PHONE = {"width": 1100, "height": 820}, {"width": 390, "height": 844}

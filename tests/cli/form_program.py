@@ -11,10 +11,9 @@ import signal
 import sys
 from pathlib import Path
 
-from a2c_smcp.cli.conversation import Conversations
-from a2c_smcp.cli.forms.form import Form
-from a2c_smcp.cli.prompt.editor import answer_reader
-from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.cli.form import TerminalForm
+from a2c_smcp.cli.prompt.prompt import answer_reader
+from a2c_smcp.cli.terminal import Conversations, Terminal
 from a2c_smcp.protocol.questions import Answer, Question
 
 OPENED: list[str] = []
@@ -34,7 +33,9 @@ async def main(path: Path, questions: list[Question]) -> None:
     loop.add_signal_handler(signal.SIGUSR1, lambda: open_ones[0].cancel())
 
     async def ask(question: Question) -> None:
-        form = Form(question, terminal, who="tables", goes_to="Your answer goes to tables.", open_page=open_page)
+        form = TerminalForm(
+            question, terminal, who="tables", goes_to="Your answer goes to tables.", open_page=open_page
+        )
         answering = asyncio.create_task(talks.converse(form.fill))
         open_ones.append(answering)
         try:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.cli import browser
+from a2c_smcp.cli import sign_in
 from tests.executables import executable
+from tests.stage.cases import cases
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("browser")
@@ -39,7 +40,7 @@ async def test_the_programs_of_browser_are_tried_in_order_with_the_url_as_one_wo
     program(tmp_path, "unused")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("BROWSER", "no-such-program:broken --new:'unclosed:good --at '[%s]' -x:unused %s")
-    assert await browser.open_page(URL)
+    assert await sign_in.open_page(URL)
     await until(lambda: (tmp_path / "good.words").exists())
     assert words(tmp_path, "broken") == ["--new", URL]
     assert words(tmp_path, "good") == ["--at", f"[{URL}]", "-x"]
@@ -51,30 +52,28 @@ async def test_only_web_pages_are_opened(url: str, tmp_path: Path, monkeypatch: 
     program(tmp_path, "good")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("BROWSER", "good")
-    assert not await browser.open_page(url)
+    assert not await sign_in.open_page(url)
     assert not (tmp_path / "good.words").exists()
 
 
-@pytest.mark.parametrize(
-    ("environ", "opens"),
-    [
-        ({}, False),
-        ({"DISPLAY": ":0"}, True),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, True),
-        ({"DISPLAY": ":10", "SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}, False),
-        ({"SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22", "BROWSER": "xdg-open"}, True),
-        ({"DISPLAY": ":0", "BROWSER": "no-such-program"}, False),
-    ],
+@cases(
+    "environ, opens",
+    ({}, False),
+    ({"DISPLAY": ":0"}, True),
+    ({"WAYLAND_DISPLAY": "wayland-0"}, True),
+    ({"DISPLAY": ":10", "SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}, False),
+    ({"SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22", "BROWSER": "xdg-open"}, True),
+    ({"DISPLAY": ":0", "BROWSER": "no-such-program"}, False),
 )
 def test_without_a_screen_or_a_program_there_is_no_browser(
     environ: dict[str, str], opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path, "xdg-open")
     monkeypatch.setattr(sys, "platform", "linux")
-    assert browser.can_open({"PATH": str(tmp_path), **environ}) is opens
+    assert sign_in.can_open({"PATH": str(tmp_path), **environ}) is opens
 
 
 async def test_a_browser_that_stays_open_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = executable(tmp_path / "stays", "import signal\nsignal.alarm(30)\nsignal.pause()\n")
     monkeypatch.setenv("BROWSER", str(path))
-    assert await browser.open_page("http://a.example", starts_within=0.05)
+    assert await sign_in.open_page("http://a.example", starts_within=0.05)

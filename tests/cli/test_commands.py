@@ -1,4 +1,4 @@
-"""What all commands of `a2c-smcp` have in common: completion, colours, names of options, exit codes."""
+"""All commands of `a2c-smcp`: completion, colours, names of options, exit codes."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from a2c_smcp import __version__
 from a2c_smcp.cli.app import COMMANDS, build
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.program import PROGRAM, folder_of_program
+from tests.stage.cases import cases
+from tests.stage.computer_program import surroundings
+from tests.stage.place import Place
 
 PATIENCE = 120
 
 pytestmark = pytest.mark.covers("commands")
 
 
-def surroundings(**more: str) -> dict[str, str]:
-    theirs = ("A2C_", "NO_COLOR", "COLUMNS", "LINES")
-    known = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
-    return {**known, "PATH": f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}", **more}
+def around(**more: str) -> dict[str, str]:
+    return {**surroundings(Path()), "PATH": f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}", **more}
+
+
+def ran(*words: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, env=around(**environ), capture_output=True, text=True, timeout=PATIENCE)
 
 
 def bash(script: str, **environ: str) -> str:
-    done = subprocess.run(
-        ["bash", "--norc", "-c", script], env=surroundings(**environ), capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = ran("bash", "--norc", "-c", script, **environ)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -41,7 +44,7 @@ def bash(script: str, **environ: str) -> str:
 COMPLETED = {
     "a2c-smcp ": set(COMMANDS),
     "a2c-smcp co": {"computer", "connect"},
-    "a2c-smcp --debug serv": {"server"},
+    "a2c-smcp --debug serve": {"server"},
     "a2c-smcp agent ca": {"call"},
     "a2c-smcp server --po": {"--port"},
     "a2c-smcp computer --desktop ": {"subscribed", "any"},
@@ -52,8 +55,7 @@ COMPLETED = {
 def completion() -> subprocess.CompletedProcess[str]:
     """The script for the shell that the program was started in. The modules that it imported are on stderr."""
     words = [sys.executable, "-X", "importtime", str(PROGRAM), "--show-completion"]
-    shell = ["bash", "--norc", "-c", f"{shlex.join(words)}; :"]
-    return subprocess.run(shell, env=surroundings(), capture_output=True, text=True, timeout=PATIENCE)
+    return ran("bash", "--norc", "-c", f"{shlex.join(words)}; :")
 
 
 def test_bash_completes_commands_options_and_choices(completion: subprocess.CompletedProcess[str]) -> None:
@@ -76,24 +78,21 @@ def test_the_script_for_a_shell_is_shown_without_importing_a_command(
     assert "a2c_smcp.computer" not in completion.stderr
 
 
-def test_completing_inside_a_command_imports_only_that_command() -> None:
-    completing = surroundings(_A2C_SMCP_COMPLETE="complete_bash", COMP_WORDS="a2c-smcp agent ca", COMP_CWORD="2")
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", PROGRAM], env=completing, capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.stdout == "call\n"
+@cases(
+    "typed, completed, needed, others",
+    ("a2c-smcp agent ca", "call", {"a2c_smcp.cli.agent.run"}, {"a2c_smcp.cli.local_computer", "a2c_smcp.server"}),
+    ("a2c-smcp serve", "server", set(), {"a2c_smcp.server", "a2c_smcp.cli.commands.server"}),
+    ids=["inside a command", "the name of a command"],
+)
+def test_completing_imports_no_command_but_the_one_that_is_typed(
+    typed: str, completed: str, needed: set[str], others: set[str]
+) -> None:
+    completing = {"_A2C_SMCP_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    done = ran(sys.executable, "-X", "importtime", PROGRAM, **completing)
+    assert done.stdout == f"{completed}\n"
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "a2c_smcp.cli.agent.run" in imported
-    assert not {"a2c_smcp.cli.local_computer", "a2c_smcp.server.app", "mcp"} & imported
-
-
-def test_completing_the_name_of_a_command_imports_no_command() -> None:
-    completing = surroundings(_A2C_SMCP_COMPLETE="complete_bash", COMP_WORDS="a2c-smcp se", COMP_CWORD="1")
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", PROGRAM], env=completing, capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.stdout == "server\n"
-    assert "a2c_smcp.server" not in done.stderr
+    assert needed <= imported
+    assert not (others | {"mcp"}) & imported
 
 
 def test_version_prints_the_version() -> None:
@@ -109,7 +108,7 @@ LOUD = {"a table": ("doctor",), "an error": ("agent", "room", "--url", "http://1
 async def test_output_has_colours_on_a_terminal_unless_no_color_is_set(
     words: tuple[str, ...], variables: dict[str, str], tmp_path: Path
 ) -> None:
-    environ = surroundings(TERM="xterm-256color", **variables)
+    environ = around(TERM="xterm-256color", **variables)
     async with on_a_terminal(str(PROGRAM), *words, env=environ, cwd=tmp_path) as program:
         await program.ends()
         assert bool(program.screen.colours) is not bool(variables)
@@ -128,19 +127,18 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 def options() -> Iterator[tuple[str, Any]]:
     for path, command in commands():
-        for parameter in command.params:
-            if parameter.param_type_name == "option":
-                yield path, parameter
+        yield from ((path, each) for each in command.params if each.param_type_name == "option")
 
 
 FILTERS = "a2c-smcp key"
 """Its --office, --role and --name say what the holder of a key may do, and are not taken from the environment."""
 WITHOUT_VARIABLE = {
+    ("a2c-smcp add", "--url"),
     ("a2c-smcp connect", "--name"),
     *(("a2c-smcp bridge", option) for option in ("--name", "--host", "--port")),
 }
-"""The name of an entry in a client's file is not that of a member. A bridge is neither this machine's Computer, which
-A2C_NAME names, nor its Server."""
+"""The URL of an MCP server is not the Server's. The name of an entry in a client's file is not that of a member. A
+bridge is neither this machine's Computer, which A2C_NAME names, nor its Server."""
 
 
 def variable(prefix: str, option: Any) -> str:
@@ -157,8 +155,7 @@ def test_an_option_has_the_same_variable_in_all_commands_except_the_server() -> 
 
 
 def test_a_variable_has_the_name_of_its_option() -> None:
-    named = [option for _, option in options() if option.envvar]
-    for option in named:
+    for option in (option for _, option in options() if option.envvar):
         assert option.envvar in (variable("A2C_", option), variable("A2C_SERVER_", option))
 
 
@@ -171,10 +168,21 @@ def test_every_option_of_the_server_has_a_variable_that_no_client_reads() -> Non
 
 def test_every_option_has_a_long_name_and_a_help_text() -> None:
     assert [(path, option.name) for path, option in options() if not option.help] == []
-    short = [(path, name) for path, option in options() for name in option.opts if not name.startswith("--")]
-    assert short == []
+    assert [name for _, option in options() for name in option.opts if not name.startswith("--")] == []
 
 
 def test_the_help_of_every_command_has_an_example() -> None:
-    missing = [path for path, command in commands() if " " in path and path not in (command.help or "")]
-    assert missing == []
+    assert [path for path, command in commands() if " " in path and path not in (command.help or "")] == []
+
+
+async def test_a_typed_option_of_the_server_goes_before_the_variable_of_another(place: Place) -> None:
+    secret = "s" * 40
+    for words, environ in (
+        (("--jwt-secret", secret), {"A2C_SERVER_API_KEY": "k" * 20}),
+        (("--api-key", "k" * 20), {"A2C_SERVER_JWT_SECRET": secret}),
+    ):
+        server = await place.start("server", "--port", "0", *words, **environ)
+        await server.says("listening on")
+        await server.stops()
+    both = await place.run("server", "--port", "0", A2C_SERVER_API_KEY="k" * 20, A2C_SERVER_JWT_SECRET=secret)
+    assert (both.code, "Give either, not both" in both.err) == (2, True)

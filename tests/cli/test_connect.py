@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +11,13 @@ from uuid import uuid4
 
 import pytest
 
-from a2c_smcp.cli.up_state import UpInfo, UpState
-from a2c_smcp.computer.configuration.text import loads
-from a2c_smcp.computer.imports.programs import PROGRAMS, Machine
+from a2c_smcp.cli.setup_files import UpInfo, UpState
+from a2c_smcp.computer.configuration.files import loads
+from a2c_smcp.computer.configuration.programs import PROGRAMS, Machine
 from tests.computer.other_programs import FILES, Home
+from tests.on_disk import mode_of
 from tests.program import PROGRAM, run_program
+from tests.stage.cases import cases
 
 pytestmark = pytest.mark.covers("connect")
 
@@ -31,8 +32,6 @@ CLIENTS = {
 
 
 class Done(NamedTuple):
-    """A run that has ended."""
-
     out: str
     err: str
 
@@ -78,24 +77,18 @@ def servers(file: Path, client: str) -> dict[str, Any]:
     return found
 
 
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
-
 # Each client
 
 
 def texts(group: str) -> dict[str, str]:
-    """What a client's file may be before, as it is written."""
+    """Contents of a client's file before."""
     plain = f'{{\n  "theme": "dark",\n  "{group}": {{\n    "own": {{"command": "x"}}\n  }},\n  "z": [1, 2]\n}}\n'
     return {
         "plain": plain,
         "no final line end, tabs": plain.replace("  ", "\t").rstrip(),
         "CRLF": plain.replace("\n", "\r\n"),
         "BOM": "\ufeff" + plain,
-        "comments": plain.replace('"x"}', '"x",} // mine, keep')
-        .replace("{\n  ", "{ /* 三 */\n  ", 1)
-        .replace("2]", "2,],"),
+        "comments": plain.replace('"x"}', '"x",} // mine').replace("{\n  ", "{ /* 三 */\n  ", 1).replace("2]", "2,],"),
         "no group": '{\n    "theme": "dark" // dark\n}\n',
         "an empty group": f'{{ "{group}": {{ }} }}',
         "empty": "",
@@ -119,7 +112,7 @@ def test_the_bridge_comes_and_goes_and_nothing_else_changes(run: Any, home: Home
     assert (b"\r\n" in file.read_bytes()) == (style == "CRLF")
     backup = file.with_name(f"{file.name}.a2c-backup")
     assert backup.read_bytes() == text.encode()
-    assert (mode(file), mode(backup)) == (0o640, 0o600)
+    assert (mode_of(file), mode_of(backup)) == (0o640, 0o600)
     run(client, "--undo", "--write")
     assert file.read_bytes() == text.encode()
 
@@ -155,11 +148,9 @@ def test_a_file_is_made_and_removed_where_there_is_none(run: Any, home: Home, cl
 
 def test_the_entry_starts_this_program_by_its_whole_path(run: Any, home: Home, client: str) -> None:
     run(client, "--write", "--url", "https://hub.example:7000", "--office", "lab 2", "--", "--search-above", "40")
-    (name,) = servers(file_of(home, client), client)
-    entry = servers(file_of(home, client), client)[name]
-    assert name == "a2c-lab-2"
-    assert Path(entry["command"]).samefile(PROGRAM)
-    assert Path(entry["command"]).is_absolute()
+    ((name, entry),) = servers(file_of(home, client), client).items()
+    command = Path(entry["command"])
+    assert (name, command.samefile(PROGRAM), command.is_absolute()) == ("a2c-lab-2", True, True)
     options = ["--url", "https://hub.example:7000", "--office", "lab 2", "--search-above", "40"]
     assert entry["args"] == ["bridge", "--stdio", *options]
     assert entry.get("type") == (None if client == "claude-desktop" else "stdio")
@@ -179,10 +170,8 @@ def test_the_files_of_each_platform_are_those_that_the_clients_read(platform: st
     environ = {"HOME": str(tmp_path), "USERPROFILE": str(tmp_path), "APPDATA": str(tmp_path / "Roaming")}
     machine = Machine.here(environ, platform, tmp_path / "project")
     config = {"linux": ".config", "darwin": "Library/Application Support", "win32": "Roaming"}[platform]
-    expected = {name: path.replace(".config", config, 1) for name, (path, _) in CLIENTS.items()}
-    assert {name: program.user_file(machine) for name, program in PROGRAMS.items()} == {
-        name: tmp_path / path for name, path in expected.items()
-    }
+    expected = {name: tmp_path / path.replace(".config", config, 1) for name, (path, _) in CLIENTS.items()}
+    assert {name: program.user_file(machine) for name, program in PROGRAMS.items()} == expected
 
 
 # Keys and secrets
@@ -196,9 +185,24 @@ def test_a_key_goes_to_a_private_file_and_not_into_the_configuration(run: Any, h
     done = run(client, "--write", A2C_API_KEY=key)
     assert key not in "".join([*shown, *done, file_of(home, client).read_text()])
     assert servers(file_of(home, client), client)[SERVER]["args"][-2:] == ["--key-file", str(kept)]
-    assert (kept.read_text().strip(), mode(kept)) == (key, 0o600)
+    assert (kept.read_text().strip(), mode_of(kept)) == (key, 0o600)
     run(client, "--write", A2C_API_KEY=f"{key}2")
     assert kept.read_text().strip() == f"{key}2", "another key for the same entry"
+
+
+def test_what_is_typed_goes_before_the_variable_of_the_other_one(run: Any, home: Home) -> None:
+    mine, other = home.path / "mine.key", home.path / "other.key"
+    for file in (mine, other):
+        file.write_text(f"key-of-{file.name}-0123456789")
+    run("cursor", "--key-file", str(mine), "--write", A2C_API_KEY="k" * 20)
+    assert servers(file_of(home, "cursor"), "cursor")[SERVER]["args"][-1] == str(mine)
+    run("cursor", "--undo", "--write")
+    run("cursor", "--api-key", "k" * 20, "--write", A2C_KEY_FILE=str(other))
+    kept = Path(servers(file_of(home, "cursor"), "cursor")[SERVER]["args"][-1])
+    assert (kept.name, kept.read_text().strip()) == (f"{SERVER}.key", "k" * 20)
+    new = home.path / "new.key"
+    run("cursor", "--key-file", str(new), "--name", "new", "--write", A2C_API_KEY="n" * 20)
+    assert new.read_text().strip() == "n" * 20
 
 
 def test_a_key_file_is_used_as_it_is_or_made(run: Any, home: Home) -> None:
@@ -206,7 +210,7 @@ def test_a_key_file_is_used_as_it_is_or_made(run: Any, home: Home) -> None:
     refused = run("cursor", "--key-file", "~/lab.key", code=2)
     assert refused.err == f"There is no file {kept}. Give the key with --api-key, and the file is made.\n"
     run("cursor", "--key-file", "~/lab.key", "--api-key", "k" * 20, "--write")
-    assert (kept.read_text(), mode(kept)) == (f"{'k' * 20}\n", 0o600)
+    assert (kept.read_text(), mode_of(kept)) == (f"{'k' * 20}\n", 0o600)
     assert servers(file_of(home, "cursor"), "cursor")[SERVER]["args"][-1] == str(kept)
     assert "holds another key" in run("cursor", "--key-file", kept, "--api-key", "j" * 20, code=2).err
     kept.chmod(0o644)
@@ -258,9 +262,7 @@ def test_files_that_cannot_be_changed_are_refused_with_a_remedy(run: Any, home: 
     for text, fault in faults.items():
         file = put(home, client, text)
         refused = run(client, "--write", code=1).err
-        assert str(file) in refused
-        assert fault in refused
-        assert "--config" in refused
+        assert [each for each in (str(file), fault, "--config") if each not in refused] == []
         assert file.read_text() == text
     file.write_bytes(b"\xff\xfe{\0}\0")
     assert "not UTF-8 text" in run(client, code=1).err
@@ -300,18 +302,18 @@ def test_another_server_of_that_name_stays(run: Any, home: Home, client: str) ->
     assert "a bridge named 'machines' already" in run(client, "--name", "machines", "--office", "lab", code=1).err
 
 
-def test_wrong_use_says_what_to_do(run: Any) -> None:
-    assert run(code=2).err.startswith("Which client? Name one of claude-desktop, ")
-    assert "'zed' is not a client that is known" in run("zed", code=2).err
-    assert "is not a name that clients accept" in run("cursor", "--name", "my machines", code=2).err
-    assert "--url" in run("cursor", "--url", "hub", code=2).err
-    assert "nothing to undo" in run("cursor", "--undo", code=1).err
-
-
-def test_wrong_options_of_the_bridge_are_named(run: Any, home: Home) -> None:
-    refused = run("cursor", "--write", "--", "--serch-above", "40", code=2)
-    assert "--serch-above" in refused.err
-    assert "must be a whole number" in run("cursor", "--", "--search-above", "many", code=2).err
+@cases(
+    "words, code, said",
+    ([], 2, "Which client? Name one of claude-desktop, "),
+    (["zed"], 2, "'zed' is not a client that is known"),
+    (["cursor", "--name", "my machines"], 2, "is not a name that clients accept"),
+    (["cursor", "--url", "hub"], 2, "--url"),
+    (["cursor", "--undo"], 1, "nothing to undo"),
+    (["cursor", "--write", "--", "--serch-above", "40"], 2, "--serch-above"),
+    (["cursor", "--", "--search-above", "many"], 2, "must be a whole number"),
+)
+def test_wrong_use_says_what_to_do(run: Any, home: Home, words: list[str], code: int, said: str) -> None:
+    assert said in run(*words, code=code).err
     assert not file_of(home, "cursor").exists()
 
 
@@ -323,13 +325,16 @@ def test_no_key_gets_into_the_file_by_another_way(run: Any, home: Home, words: l
     assert not file_of(home, "cursor").exists()
 
 
-def test_two_clients_with_bridges_to_one_office_are_warned_of(run: Any, home: Home) -> None:
-    run("cursor", "--write")
+def test_two_clients_with_bridges_that_share_no_seat_are_warned_of(run: Any, home: Home) -> None:
+    (home.path / "other.key").write_text("key-of-another-0123456789")
+    run("cursor", "--write", "--key-file", home.path / "other.key")
     put(home, "vscode", "no JSON")
     said = run("claude-desktop")
-    assert said.err.startswith("Cursor has a bridge to this office too, and only one of the two can use it at a time: ")
+    assert "Cursor has a bridge to this office too, with another key or other options, and only one of the" in said.err
     assert "Cursor" not in run("claude-desktop", "--office", "lab").err
-    assert "too" not in run("cursor").err
+    assert "Cursor" not in run("claude-desktop", "--key-file", home.path / "other.key", "--", "--timeout", "9").err
+    assert "Cursor" in run("claude-desktop", "--key-file", home.path / "other.key", "--", "--name", "mine").err
+    assert "too" not in run("cursor", "--key-file", home.path / "other.key").err
 
 
 # For other clients and for programs
@@ -347,11 +352,5 @@ def test_a_program_reads_json(run: Any, home: Home, client: str) -> None:
     file = put(home, client, "{}")
     said = json.loads(run(client, "--json", "--write").out)
     assert said.pop("diff").startswith(f"--- {file}\n")
-    assert said == {
-        "client": client,
-        "file": str(file),
-        "server": SERVER,
-        "entry": servers(file, client)[SERVER],
-        "written": True,
-        "backup": f"{file}.a2c-backup",
-    }
+    place = {"client": client, "file": str(file), "backup": f"{file}.a2c-backup", "written": True}
+    assert said == {**place, "server": SERVER, "entry": servers(file, client)[SERVER]}

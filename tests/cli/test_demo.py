@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
-from tests.computer.hosted import pids_with
-from tests.computer.pseudo_terminal import on_a_terminal
 from tests.program import PROGRAM
-from tests.waiting import until
+from tests.stage.place import assert_it_can_be_left
 
 CLAIMS = (
     "a stranger is turned away",
@@ -43,19 +40,27 @@ def test_the_demo_runs_all_steps_lists_what_it_has_proven_and_leads_on_to_comman
     assert "Usage" in shown
 
 
+@pytest.mark.covers("demo", "code-pages")
+def test_a_pipe_whose_encoding_lacks_characters_gets_their_numbers() -> None:
+    shown = {"env": {**os.environ, "PYTHONIOENCODING": "latin-1"}, "timeout": 60}
+    done = subprocess.run([PROGRAM, "demo", "--fast"], capture_output=True, encoding="latin-1", **shown)
+    assert done.returncode == 0, done.stderr
+    assert "\\u2713 no process left behind" in done.stdout
+
+
+@pytest.mark.covers("demo")
+@pytest.mark.parametrize("descriptors", [14, 24])
+def test_a_demo_that_fails_says_why_and_shows_it_in_full_on_request(descriptors: int, tmp_path: Path) -> None:
+    """With so few descriptors it fails at one step or another."""
+    line = f'ulimit -n {descriptors}; exec "$0" --debug demo --fast'
+    failed = subprocess.run(["sh", "-c", line, PROGRAM], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert failed.returncode == 1
+    *_, last = failed.stderr.strip().splitlines()
+    assert last.startswith("The demo failed: "), failed.stderr
+    assert len(last) > len("The demo failed: . If it fails again, run it as `a2c-smcp --debug demo` and report it.")
+    assert failed.stderr.count("Traceback (most recent call last)") > 1
+
+
 @pytest.mark.covers("demo")
 async def test_ctrl_c_leaves_no_process_behind() -> None:
-    await assert_it_can_be_left(at="'planner' joins")
-
-
-async def assert_it_can_be_left(*options: str, at: str) -> None:
-    """By Ctrl-C, once it has said this: quietly, and with everything that it has started. It has no colours there."""
-    marker = uuid4().hex
-    environ = {**os.environ, "MARKER": marker, "TERM": "xterm-256color", "NO_COLOR": "1"}
-    async with on_a_terminal(str(PROGRAM), "demo", *options, env=environ, lines=60, columns=200) as program:
-        await program.shows(at)
-        program.types("\x03")
-        assert await program.ends() == 1
-        assert "Traceback" not in program.screen.text
-        assert not program.screen.colours
-    await until(lambda: not pids_with(marker))
+    await assert_it_can_be_left(str(PROGRAM), "demo", at="'planner' joins")

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from a2c_smcp.installation import EXTRAS, install_command
+from tests.stage.cases import cases
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 COMMIT = "4bdc7306eb0e4a5b7a7c4d19cbb5ee9fe9fae2a1"
+FROM_GIT = {"url": "https://git.example/smcp.git", "vcs_info": {"vcs": "git", "commit_id": COMMIT}}
 ASK = "from a2c_smcp.installation import install_command; print(install_command('redis'))"
 
 
@@ -63,20 +65,12 @@ def test_a_clone_that_is_worked_in_stays_one(tmp_path: Path) -> None:
     assert told(tmp_path)[-2:] == ["-e", f"{tmp_path}[redis]"]
 
 
-@pytest.mark.parametrize(
-    ("origin", "source"),
-    [
-        (
-            {"url": "https://git.example/smcp.git", "vcs_info": {"vcs": "git", "commit_id": COMMIT}},
-            f"a2c-smcp[redis] @ git+https://git.example/smcp.git@{COMMIT}",
-        ),
-        (
-            {"url": "https://files.example/a2c.whl", "archive_info": {}},
-            "a2c-smcp[redis] @ https://files.example/a2c.whl",
-        ),
-        ({"url": "file:///gone/since/long", "dir_info": {}}, ".[redis]"),
-        (None, ".[redis]"),
-    ],
+@cases(
+    "origin, source",
+    (FROM_GIT, f"a2c-smcp[redis] @ git+https://git.example/smcp.git@{COMMIT}"),
+    ({"url": "https://files.example/a2c.whl", "archive_info": {}}, "a2c-smcp[redis] @ https://files.example/a2c.whl"),
+    ({"url": "file:///gone/since/long", "dir_info": {}}, ".[redis]"),
+    (None, ".[redis]"),
     ids=["a repository", "a file on the web", "a folder that is gone", "nobody knows"],
 )
 def test_the_line_names_where_it_came_from(tmp_path: Path, origin: dict[str, Any] | None, source: str) -> None:

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.programs import Place, good
-from tests.server.test_program import Program
+from tests.ports import free_port
+from tests.stage.place import Place, good
+from tests.stage.program import Program
+from tests.web_server import hosting
 
 pytestmark = pytest.mark.covers("program")
 
 
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    await place.end()
-
-
 async def stopped(program: Program) -> dict[str, dict[str, Any]]:
     """The last line of each event, of a program that is stopped."""
-    program.signal(signal.SIGTERM)
-    assert await program.ends() == 0
+    await program.stops()
     lines = [json.loads(line) for line in program.err]
     assert all({"time", "level", "logger", "message", "event"} <= line.keys() for line in lines), lines
     return {line["event"]: line for line in lines}
@@ -49,6 +41,31 @@ async def test_a_computer_says_in_fields_what_it_does(place: Place) -> None:
     assert "/open?link=" in said["console"]["url"]
     assert {"server", "state", "reason"} <= said["server"].keys()
     assert said["stopped"]["level"] == "info"
+
+
+async def test_a_computer_without_its_server_warns_and_says_what_to_do(place: Place) -> None:
+    async def busy(scope: Any, receive: Any, send: Any) -> None:
+        body = json.dumps({"code": 503, "message": "Server unavailable: the store is not there"}).encode()
+        await send({"type": "http.response.start", "status": 503, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    nobody = f"http://127.0.0.1:{free_port()}"
+    async with hosting(busy) as there:
+        for url, remedy in ((nobody, "Start a Server with "), (there, "its log says why.")):
+            program = await place.start("computer", "--name", "laptop", "--url", url, "--log-json")
+            told = json.loads(await program.says('"not connected"'))
+            assert (told["level"], told["url"], remedy in told["message"]) == ("warning", url, True), told
+            await program.stops()
+
+
+async def test_a_lost_connection_is_a_warning_and_a_new_one_is_none(place: Place) -> None:
+    server = await place.start("server", "--port", "0")
+    url = await server.listens()
+    program = await place.start("computer", "--name", "laptop", "--url", url, "--log-json")
+    assert json.loads(await program.says('"joined"'))["level"] == "info"
+    await server.kill()
+    assert json.loads(await program.says("connection lost"))["level"] == "warning"
+    await program.stops()
 
 
 async def test_up_says_in_fields_what_it_does(place: Place) -> None:

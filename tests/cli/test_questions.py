@@ -16,16 +16,19 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer.computer import Computer
-from tests.cli.test_prompt import Opens, asks, opens, planner  # noqa: F401, fixtures
 from tests.computer.hosted import hosted, ready
-from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
+from tests.computer.pseudo_terminal import on_a_terminal
 from tests.computer.supervised import command_of
 from tests.program import PROGRAM, run_program, start_program
+from tests.stage.computer_program import surroundings
+from tests.stage.prompt import CTRL_C, CTRL_D, ENTER, Dialogue, Opens, asks, opens, planner
 from tests.waiting import until
+
+__all__ = ["opens", "planner"]
 
 pytestmark = pytest.mark.covers("question-forms")
 
-ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
+CHOICE, SEND = re.compile(r"\(number of the choice\):"), re.compile(r"^Send this\?")
 ASKING, OLDER = "asking.py", "older_asking.py"
 
 
@@ -44,90 +47,66 @@ def written(folder: Path) -> str:
 @pytest.mark.covers("prompt")
 @pytest.mark.parametrize("script", [ASKING, OLDER])
 async def test_two_questions_in_a_row_are_answered_at_the_prompt_and_the_tool_runs_once(
-    opens: Opens,  # noqa: F811
-    planner: AsyncSMCPAgentClient,  # noqa: F811
-    office: str,
-    tmp_path: Path,
-    script: str,
+    opens: Opens, planner: AsyncSMCPAgentClient, office: str, tmp_path: Path, script: str
 ) -> None:
     prompt = await opens({"travel": command_of(script, tmp_path / "notes")[1:]}, "--yes")
     call = await asks(planner, "book")
     await prompt.shows(
         f"#1 travel, while book runs for planner in {office}, asks:\n│ Which city?\n  answer / decline\n"
     )
-    await prompt.shows(lambda screen: re.search(r"\n#1 .* asks a question: answer / decline", screen.text))
-    await prompt.enters("answer")
-    await prompt.shows("Your answer goes to the MCP server travel.")
-    await prompt.shows(lambda screen: "(number of the choice):" in screen.line)
-    prompt.types("3" + ENTER)
-    await prompt.shows("choose a number from 1 to 2")
+    await prompt.shows(re.compile(r"\n#1 .* asks a question: answer / decline"))
+    await prompt.enters("answer", "Your answer goes to the MCP server travel.")
+    await prompt.answers(CHOICE, "3", "choose a number from 1 to 2")
     prompt.types("2" + ENTER)
     if script == OLDER:
-        await prompt.shows(lambda screen: screen.line.startswith("mail (e-mail address"))
-        prompt.types(ENTER)
-        await prompt.shows(lambda screen: screen.line.startswith("Send this?"))
-        prompt.types(ENTER)
+        await prompt.answers(re.compile(r"^mail \(e-mail address"), "")
+        await prompt.answers(SEND, "")
     await prompt.shows("#2 travel, while book runs for planner")
     await prompt.line()
-    await prompt.enters("answer #2")
-    await prompt.shows(lambda screen: re.match(r"(?i)count \(whole number.*\) \[2\]:", screen.line))
+    await prompt.enters("answer #2", lambda screen: re.match(r"(?i)count \(whole number.*\) \[2\]:", screen.line))
     prompt.types("4" + ENTER)
     if script == OLDER:
-        await prompt.shows(lambda screen: screen.line.startswith("extras (numbers"))
-        prompt.types("1" + ENTER)
-        await prompt.shows(lambda screen: screen.line.startswith("Send this?"))
-        prompt.types("y" + ENTER)
-    text = (await call).text
-    assert "PEK" in text
-    assert "4" in text
+        await prompt.answers(re.compile(r"^extras \(numbers"), "1")
+        await prompt.answers(SEND, "y")
+    assert re.search("PEK.*4", (await call).text, re.DOTALL)
     assert notes(tmp_path / "notes").count("book") == 1
     await prompt.line()
 
 
 @pytest.mark.covers("prompt")
 async def test_a_question_is_declined_left_unanswered_and_withdrawn(
-    opens: Opens,  # noqa: F811
-    planner: AsyncSMCPAgentClient,  # noqa: F811
-    tmp_path: Path,
+    opens: Opens, planner: AsyncSMCPAgentClient, tmp_path: Path
 ) -> None:
     prompt = await opens({"travel": command_of(OLDER, tmp_path / "notes")[1:]}, "--yes")
     call = await asks(planner, "book")
     await prompt.shows("#1 travel")
-    await prompt.enters("decline")
-    await prompt.shows("#1 is declined")
+    await prompt.enters("decline", "#1 is declined")
     assert '"action": "decline"' in (await call).text
     call = await asks(planner, "sign")
     await prompt.shows("#2 travel")
-    await prompt.enters("answer")
-    await prompt.shows(lambda screen: screen.line.rstrip() == "password (text, not shown):")
+    await prompt.enters("answer", lambda screen: screen.line.rstrip() == "password (text, not shown):")
     prompt.types(CTRL_C)
     await prompt.shows("left unanswered")
     assert '"action": "cancel"' in (await call).text
     await prompt.line()
     call = await asks(planner, "book")
     await prompt.shows("#3 travel")
-    await prompt.enters("answer")
-    await prompt.shows(lambda screen: "(number of the choice):" in screen.line)
+    await prompt.enters("answer", lambda screen: "(number of the choice):" in screen.line)
     call.cancel()
     await prompt.shows("the question is withdrawn: its call has ended, or its time is over")
     await prompt.line()
-    await prompt.enters("answer")
-    await prompt.shows("no question waits for an answer")
-    await prompt.enters("decline 7")
-    await prompt.shows("no question 7 waits for an answer")
+    await prompt.enters("answer", "no question waits for an answer")
+    await prompt.enters("decline 7", "no question 7 waits for an answer")
 
 
 @pytest.mark.covers("prompt")
 async def test_a_secret_answer_is_seen_nowhere_and_other_output_waits_for_the_end_of_the_form(
-    opens: Opens,  # noqa: F811
-    planner: AsyncSMCPAgentClient,  # noqa: F811
-    tmp_path: Path,
+    opens: Opens, planner: AsyncSMCPAgentClient, tmp_path: Path
 ) -> None:
     prompt = await opens({"travel": command_of(OLDER, tmp_path / "notes")[1:]}, "--yes", "--log-level", "debug")
     call = await asks(planner, "sign")
     await prompt.shows("#1 travel")
-    await prompt.enters("answer")
-    await prompt.shows(lambda screen: screen.line.rstrip() == "password (text, not shown):")
+    await prompt.enters("answer", lambda screen: screen.line.rstrip() == "password (text, not shown):")
     other = await asks(planner, "book")
     prompt.types("hunter2-hunter2" + ENTER)
     await prompt.shows("#2 travel")
@@ -135,8 +114,7 @@ async def test_a_secret_answer_is_seen_nowhere_and_other_output_waits_for_the_en
     form = prompt.screen.text.partition("Your answer goes to")[2].partition("***************")[0]
     assert "#2" not in form
     await prompt.line()
-    await prompt.enters("logs travel")
-    await prompt.shows("warning  sign: it is ***")
+    await prompt.enters("logs travel", "warning  sign: it is ***")
     await prompt.enters("decline")
     await other
     assert "hunter2" not in prompt.screen.raw
@@ -145,23 +123,16 @@ async def test_a_secret_answer_is_seen_nowhere_and_other_output_waits_for_the_en
 
 @pytest.mark.covers("prompt")
 async def test_the_logs_of_a_server_are_shown_from_a_level_on(
-    opens: Opens,  # noqa: F811
-    planner: AsyncSMCPAgentClient,  # noqa: F811
-    tmp_path: Path,
+    opens: Opens, planner: AsyncSMCPAgentClient, tmp_path: Path
 ) -> None:
     prompt = await opens({"travel": command_of(OLDER, tmp_path / "notes")[1:]}, "--yes")
-    await prompt.enters("logs travel")
-    await prompt.shows("travel has written nothing to stderr, and logged nothing")
-    await prompt.enters("logs travel --level debug")
-    await prompt.shows("travel is asked to log debug and above")
+    await prompt.enters("logs travel", "travel has written nothing to stderr, and logged nothing")
+    await prompt.enters("logs travel --level debug", "travel is asked to log debug and above")
     await until(lambda: "level:debug" in notes(tmp_path / "notes"))
     await (await asks(planner, "chat"))
-    await prompt.enters("logs travel")
-    await prompt.shows(lambda screen: re.search(r'\d\d:\d\d:\d\d debug    chat: \{"step": ?2\}', screen.text))
-    await prompt.enters("logs travel --level loud")
-    await prompt.shows("level: must be one of debug, info")
-    await prompt.enters("logs travel loud")
-    await prompt.shows("usage: logs SERVER [--level LEVEL]")
+    await prompt.enters("logs travel", re.compile(r'\d\d:\d\d:\d\d debug    chat: \{"step": ?2\}'))
+    await prompt.enters("logs travel --level loud", "level: must be one of debug, info")
+    await prompt.enters("logs travel loud", "usage: logs SERVER [--level LEVEL]")
 
 
 # For who runs `agent call`
@@ -171,19 +142,17 @@ class Office:
     """A computer without an owner at a terminal, and programs of an agent in its office."""
 
     def __init__(self, url: str, office: str, computer: Computer, stack: AsyncExitStack, folder: Path) -> None:
-        self.computer, self.folder = computer, folder
-        known = {name: value for name, value in os.environ.items() if not name.startswith(("A2C_", "NO_COLOR"))}
-        self.environ = {**known, "A2C_URL": url, "A2C_OFFICE": office, "XDG_STATE_HOME": str(folder / "state")}
-        self._stack = stack
+        self.computer, self.folder, self._stack = computer, folder, stack
+        self.environ = {**surroundings(folder / "state"), "A2C_URL": url, "A2C_OFFICE": office}
 
     @property
     def notes(self) -> list[str]:
         return notes(self.folder / "notes")
 
-    async def terminal(self, *words: str, columns: int = 120, **streams: Any) -> OnTerminal:
+    async def terminal(self, *words: str, columns: int = 120, **streams: Any) -> Dialogue:
         env = {**self.environ, "TERM": "xterm-256color"}
         program = on_a_terminal(str(PROGRAM), "agent", *words, env=env, lines=50, columns=columns, **streams)
-        return await self._stack.enter_async_context(program)
+        return Dialogue(await self._stack.enter_async_context(program))
 
     async def run(self, *words: str) -> Any:
         return await asyncio.to_thread(run_program, "agent", *words, env=self.environ)
@@ -210,18 +179,15 @@ async def test_agent_call_asks_the_person_at_the_terminal(desk: Any, script: str
     office = await desk(script)
     program = await office.terminal("call", "laptop", "book", "--json")
     await program.shows("book on laptop asks:\n│ Which city?\nYour answer goes to the MCP server travel of laptop.")
-    await program.shows(lambda screen: "(number of the choice):" in screen.line)
-    program.types("1" + ENTER)
+    await program.answers(CHOICE, "1")
     if script == OLDER:
-        await program.shows(lambda screen: screen.line.startswith("mail"))
-        program.types("x@y.example" + ENTER)
-        await program.shows(lambda screen: screen.line.startswith("Send this?"))
-        program.types(ENTER)
+        await program.answers(re.compile("^mail"), "x@y.example")
+        await program.answers(SEND, "")
     await program.shows("│ How many seats")
-    await program.shows(lambda screen: re.match(r"(?i)count", screen.line))
+    await program.asks(re.compile("(?i)^count"))
     program.types(CTRL_D)
     await program.shows("declined")
-    assert await program.ends() == (0 if script == OLDER else 1)
+    assert await program.exit_code() == (0 if script == OLDER else 1)
     assert office.notes.count("book") == (1 if script == OLDER else 0)
     assert program.echoes
 
@@ -230,9 +196,9 @@ async def test_agent_call_asks_the_person_at_the_terminal(desk: Any, script: str
 async def test_a_question_whose_time_is_over_ends_its_form(desk: Any) -> None:
     office = await desk(ASKING)
     program = await office.terminal("call", "laptop", "book", "--timeout", "3")
-    await program.shows(lambda screen: "(number of the choice):" in screen.line)
+    await program.asks(CHOICE)
     await program.shows("the question is withdrawn: its call has ended, or its time is over")
-    assert await program.ends() == 1
+    assert await program.exit_code() == 1
     assert "--timeout gives it more time" in program.screen.text.replace("\n", "")
     assert program.echoes
 
@@ -259,7 +225,7 @@ async def test_a_tool_that_cannot_go_on_without_an_answer_is_explained(desk: Any
 async def test_secret_questions_and_pages_are_the_owners_unless_he_allows_agents(desk: Any) -> None:
     office = await desk(OLDER)
     program = await office.terminal("call", "laptop", "sign")
-    assert await program.ends() == 0
+    assert await program.exit_code() == 0
     assert "password" not in program.screen.text
 
 
@@ -273,10 +239,10 @@ async def test_an_allowed_page_is_shown_with_its_host_and_opened_after_a_yes(des
     program = await office.terminal("call", "laptop", "visit")
     await program.shows("visit on laptop asks you to open a page:\n│ Look here\nhttps://example.org/consent\n")
     await program.shows("That is a page of example.org.")
-    await program.shows(lambda screen: screen.line.rstrip() == "Open it? (y or n):")
+    await program.asks("Open it? (y or n):")
     assert not (office.folder / "opened").exists()
     program.types("y" + ENTER)
-    assert await program.ends() == 0
+    assert await program.exit_code() == 0
     assert (office.folder / "opened").read_text() == "https://example.org/consent"
 
 
@@ -284,10 +250,10 @@ async def test_an_allowed_page_is_shown_with_its_host_and_opened_after_a_yes(des
 async def test_progress_is_a_bar_on_a_terminal_and_ctrl_c_cancels_on_the_computer(desk: Any) -> None:
     office = await desk(OLDER)
     program = await office.terminal("call", "laptop", "chat", "steps=1000", "pause=0.05")
-    await program.shows(lambda screen: re.search(r"chat on laptop ━+ *╺?━* +\d+% \d+ of 1000, step \d+", screen.text))
+    await program.shows(re.compile(r"chat on laptop ━+ *╺?━* +\d+% \d+ of 1000, step \d+"))
     program.types(CTRL_C)
     await program.shows("chat was cancelled on laptop")
-    assert await program.ends() == 1
+    assert await program.exit_code() == 1
     assert "%" not in program.screen.text
     await until(lambda: "cancelled" in office.notes)
 
@@ -319,10 +285,10 @@ async def test_agent_logs_follow_a_server_until_ctrl_c(desk: Any) -> None:
     program = await office.terminal("logs", "laptop")
     await program.shows("showing what the MCP servers of laptop log, from info on (Ctrl-C ends it)")
     program.types(CTRL_C)
-    assert await program.ends() == 0
+    assert await program.exit_code() == 0
 
 
 def _as_owner() -> tuple[Any, str]:
-    from a2c_smcp.computer.approval import OWNER
+    from a2c_smcp.computer.consent.approval import OWNER
 
     return OWNER, os.urandom(8).hex()

@@ -14,7 +14,7 @@ from a2c_smcp.computer import Computer
 from a2c_smcp.registry import AsyncToolContext
 from tests.computer.hosted import hosted, ready
 from tests.program import PROGRAM, start_program
-from tests.test_guides import example_server
+from tests.stage.guides import example_server
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache"
@@ -99,11 +99,9 @@ def target(place: BridgedOffice, url: str | None) -> dict[str, Any]:
     return {"command": command, "args": words}
 
 
-async def run(place: BridgedOffice, command: Sequence[str | Path]) -> str:
+async def printed(command: Sequence[str | Path], environ: dict[str, str]) -> str:
     """What a client prints on stdout."""
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, env=surroundings(place.folder), stdin=-3, stdout=-1, stderr=-1
-    )
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environ, stdin=-3, stdout=-1, stderr=-1)
     try:
         async with asyncio.timeout(PATIENCE):
             out, err = (part.decode() for part in await process.communicate())
@@ -113,6 +111,10 @@ async def run(place: BridgedOffice, command: Sequence[str | Path]) -> str:
         raise AssertionError(f"{command} is still running: {out}{err}") from None
     assert process.returncode == 0, out + err
     return out
+
+
+async def run(place: BridgedOffice, command: Sequence[str | Path]) -> str:
+    return await printed(command, surroundings(place.folder))
 
 
 async def found_by(place: BridgedOffice, command: Sequence[str | Path]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
 from a2c_smcp.protocol.questions import Question
 from a2c_smcp.protocol.results import CallToolResult
-from tests.clients.test_javascript_servers import npm
 from tests.computer.hosted import hosted, ready
+from tests.stage.installed import npm
 
 HELLO = "data:text/plain;base64,aGVsbG8="
 CALLS: dict[str, tuple[dict[str, Any], str]] = {
@@ -35,17 +35,14 @@ CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "toggle-simulated-logging": ({}, "Started simulated"),
     "toggle-subscriber-updates": ({}, "Started simulated"),
     "trigger-elicitation-request": ({}, "- Name: Ada\n"),
-    "trigger-elicitation-request-async": ({}, "- Name: Ada\n"),
     "trigger-long-running-operation": ({"duration": 0.4, "steps": 2}, "Duration: 0.4 seconds, Steps: 2"),
     "trigger-sampling-request": ({"prompt": "hello"}, '"text": "the model\'s words"'),
-    "trigger-sampling-request-async": ({"prompt": "hello"}, "the model's words"),
     "trigger-url-elicitation": ({"url": "https://example.com/visit"}, "User completed the URL elicitation flow"),
 }
-"""For each tool, arguments and a part of the text that it then returns."""
+"""For each tool, arguments and a part of the text that it then returns. Two more are for clients that run tasks."""
 ASKING = (
     "simulate-research-query",
     "trigger-elicitation-request",
-    "trigger-elicitation-request-async",
     "trigger-url-elicitation",
 )
 

@@ -15,9 +15,10 @@ import pytest
 
 from a2c_smcp.computer import Computer
 from tests.computer.hosted import hosted
+from tests.stage.installed import installed
 
 ROOT = Path(__file__).parents[2]
-FOLDER, HOME = ROOT / "examples", ROOT / ".cache" / "examples"
+FOLDER = ROOT / "examples"
 PATIENCE = 90.0
 STAGE = "office"
 """Not an example: what the others are played in."""
@@ -39,11 +40,7 @@ SHOWN = {
         "  window://example.kitchen/notes?priority=10 shows: The oven is slow.",
         "  window://example.kitchen/timer?priority=80 shows: 5 minutes left",
     ),
-    "openai_loop": (
-        "model: hears What is 6 times 7?",
-        'model: hears {"result": 42}',
-        "answer: It is 42.",
-    ),
+    "openai_loop": ("model: hears What is 6 times 7?", 'model: hears {"result": 42}', "answer: It is 42."),
     "langchain_loop": (
         "model: knows word_count",
         "tool: word_count({'text': 'to be or not to be'}) is a success: {\"result\": 6}",
@@ -58,26 +55,24 @@ SERVED = (
 )
 """Those that other programs use. They are tested here, by `windows` and in `tests/test_guides.py`."""
 
+NODES = ("cluster",)
+"""Those that are tested in `tests/nodes/test_cluster_example.py`."""
+
 pytestmark = pytest.mark.covers("examples")
-
-
-def python() -> Path:
-    """The interpreter that has what the examples stand on."""
-    assert (HOME / ".ready").exists(), f"{HOME} is missing, run `make examples`"
-    return HOME / "bin/python"
 
 
 async def start(name: str, folder: Path, **environ: str) -> asyncio.subprocess.Process:
     theirs = {key: value for key, value in os.environ.items() if not key.startswith("A2C_")}
     environ = {**theirs, "XDG_STATE_HOME": str(folder), "PYTHONUNBUFFERED": "1", **environ}
+    python = installed("examples", "examples") / "bin/python"
     return await asyncio.create_subprocess_exec(
-        python(), "-W", "error", FOLDER / f"{name}.py", cwd=ROOT, env=environ, stdin=-3, stdout=-1, stderr=-1
+        python, "-W", "error", FOLDER / f"{name}.py", cwd=ROOT, env=environ, stdin=-3, stdout=-1, stderr=-1
     )
 
 
 def test_every_example_is_tested_and_says_how_it_is_run() -> None:
     examples = {path.stem: path.read_text("utf-8") for path in FOLDER.glob("*.py") if path.stem != STAGE}
-    assert examples.keys() == {*SHOWN, *SERVED}
+    assert examples.keys() == {*SHOWN, *SERVED, *NODES}
     assert [name for name, text in examples.items() if f"python examples/{name}.py" not in text] == []
     assert [name for name, text in examples.items() if "def main() -> None:" not in text] == []
 
@@ -135,7 +130,7 @@ async def test_the_fastapi_application_calls_tools_of_computers_that_joined_its_
         status, result = await call(http, "add", {"a": 2, "b": 3})
         assert (status, result["content"][0]["text"]) == (200, "5")
         status, result = await call(http, "subtract", {})
-        assert (status, result["detail"]) == (404, "No such tool: 'subtract'")
+        assert (status, result["detail"]) == (404, "No such tool: 'subtract'. It has add.")
         status, result = await call(http, "add", {"a": 2})
         assert status == 400
         assert "required" in result["detail"]

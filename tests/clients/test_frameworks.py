@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.bridged import KEY, PATIENCE, ROOT, BridgedOffice, bridged_office, over_http, surroundings
-from tests.clients.test_mcp_clients import environment
+from tests.clients.bridged import KEY, ROOT, BridgedOffice, bridged_office, over_http, printed, surroundings
+from tests.stage.installed import environment
 
 pytestmark = pytest.mark.covers("clients", "examples")
 
@@ -36,12 +35,6 @@ def test_every_framework_is_tested_and_takes_fewer_than_thirty_lines() -> None:
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 async def test_a_framework_calls_a_tool_of_a_computer(place: BridgedOffice, name: str) -> None:
     async with over_http(place) as url:
-        process = await asyncio.create_subprocess_exec(
-            *(environment(ENVIRONMENTS[name]), FOLDER / f"{name}.py"),
-            env={**surroundings(place.folder), "MCP_URL": url, "MCP_KEY": KEY, "NO_PROXY": "*", "PYTHONPATH": ""},
-            stdout=-1,
-            stderr=-1,
-        )
-        async with asyncio.timeout(PATIENCE):
-            out, err = (part.decode() for part in await process.communicate())
-    assert (process.returncode, out) == (0, "It is 42.\n"), err
+        variables = {"MCP_URL": url, "MCP_KEY": KEY, "NO_PROXY": "*", "PYTHONPATH": ""}
+        command = [environment(ENVIRONMENTS[name]), FOLDER / f"{name}.py"]
+        assert await printed(command, surroundings(place.folder) | variables) == "It is 42.\n"

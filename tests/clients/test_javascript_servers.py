@@ -11,26 +11,17 @@ import pytest
 
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.supervised import all_gone, managed, text_of
-from tests.interop.conftest import CACHE
-from tests.interop.test_real_servers import names_of, pid_of, stdio
-
-
-def npm(name: str) -> tuple[str, Path]:
-    """The command of a server that npm has installed, without npx."""
-    home = CACHE / "javascript"
-    assert (home / ".ready").exists(), f"{home} is missing, run `make node-client`"
-    return "node", home / f"node_modules/@modelcontextprotocol/server-{name}/dist/index.js"
+from tests.stage.installed import names_of, npm, pid_of, stdio
 
 
 @pytest.mark.covers("mcp-eras", "mcp-robust")
 async def test_the_everything_server_is_used_and_leaves_nothing_behind() -> None:
     async with managed(stdio("everything", *npm("everything"))) as (manager, _, _events):
         assert manager.status()["everything"].state == "ready", manager.status()["everything"].reason
-        assert {"echo", "get-sum", "get-tiny-image"} <= names_of(manager.tools("everything"))
-        assert (
-            text_of(await manager.call_tool("everything", ToolRequest("echo", {"message": "三 ☃"}, 60))) == "Echo: 三 ☃"
-        )
-        image = await manager.call_tool("everything", ToolRequest("get-tiny-image", {}, 60))
+        assert {"echo", "get-sum", "get-tiny-image"} <= names_of(manager["everything"].tools)
+        echo = ToolRequest("echo", {"message": "三 ☃"}, 60)
+        assert text_of(await manager["everything"].requests.call_tool(echo)) == "Echo: 三 ☃"
+        image = await manager["everything"].requests.call_tool(ToolRequest("get-tiny-image", {}, 60))
         assert "image" in {block["type"] for block in image["content"]}
         pid = pid_of(manager, "everything")
         await manager.stop("everything")
@@ -43,12 +34,12 @@ async def test_the_memory_server_comes_back_with_what_it_knew_and_leaves_nothing
     entity = {"name": "desk", "entityType": "thing", "observations": ["has four legs"]}
     async with managed(config) as (manager, changes, _):
         assert manager.status()["memory"].state == "ready", manager.status()["memory"].reason
-        assert {"create_entities", "read_graph"} <= names_of(manager.tools("memory"))
-        await manager.call_tool("memory", ToolRequest("create_entities", {"entities": [entity]}, 60))
+        assert {"create_entities", "read_graph"} <= names_of(manager["memory"].tools)
+        await manager["memory"].requests.call_tool(ToolRequest("create_entities", {"entities": [entity]}, 60))
         first = pid_of(manager, "memory")
         os.kill(first, signal.SIGKILL)
         await changes.until(lambda _: len(changes.of("memory", "ready")) == 2, within=10)
-        known = json.loads(text_of(await manager.call_tool("memory", ToolRequest("read_graph", {}, 60))))
+        known = json.loads(text_of(await manager["memory"].requests.call_tool(ToolRequest("read_graph", {}, 60))))
         assert known["entities"] == [entity]
         second = pid_of(manager, "memory")
         await manager.stop("memory")

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.cli.demo import mcp_servers
 from tests.clients.bridged import (
     CACHE,
     KEY,
@@ -27,9 +26,10 @@ from tests.clients.bridged import (
     target,
 )
 from tests.ports import free_port
-from tests.program import PROGRAM, Running, forked, run_program, start_program
+from tests.program import PROGRAM, Running, run_program, start_program
 from tests.shown_output import Machine, is_printed, steps
-from tests.test_guides import Up
+from tests.stage.guides import Up, abacus
+from tests.stage.installed import environment
 
 pytestmark = pytest.mark.covers("clients")
 
@@ -44,11 +44,6 @@ EXPECTED = {
     "updated": "library://catalogue",
     "resource": "Emma (lent)\nMoby-Dick\nWalden",
 }
-
-
-def environment(name: str) -> Path:
-    assert (CACHE / name / ".ready").exists(), f".cache/{name} is missing, run `make test-clients`"
-    return CACHE / name / "bin" / "python"
 
 
 CLIENTS: dict[str, Any] = {
@@ -183,18 +178,15 @@ async def test_the_inspector_lists_calls_reads_and_prompts(inspector: Inspector)
     assert prompt["messages"][0]["content"]["text"].startswith("Write a review of Emma")
 
 
-async def test_four_commands_lead_from_a_clone_to_a_tool_of_ones_own(tmp_path: Path) -> None:
+async def test_four_commands_lead_from_a_clone_to_a_tool_of_ones_own(machine: Machine) -> None:
     """The page has the first, which installs the package, too."""
-    async with AsyncExitStack() as stack:
-        machine = Machine(tmp_path, stack)
-        command, *words = forked(Path(mcp_servers.__file__), "abacus")
-        machine.put("../work/mcp.json", {"mcpServers": {"abacus": {"command": command, "args": words}}})
-        up = await Up.start(machine, "a2c-smcp up --name laptop --yes")
-        (step,) = [each for each in steps(PAGE) if each.command.startswith(NPX)]
-        inspector = shlex.join(map(str, [NODE, CACHE / "mcp-clients/node_modules/.bin/mcp-inspector"]))
-        call = step.command.replace(NPX, inspector).replace("--stdio", f"--stdio --url {up.url}")  # not 7000 here
-        said = await machine.runs(call)
-        assert is_printed(step.prints, said), said
+    machine.put("../work/mcp.json", {"mcpServers": {"abacus": abacus()}})
+    up = await Up.start(machine, "a2c-smcp up --name laptop --yes")
+    (step,) = [each for each in steps(PAGE) if each.command.startswith(NPX)]
+    inspector = shlex.join(map(str, [NODE, CACHE / "mcp-clients/node_modules/.bin/mcp-inspector"]))
+    call = step.command.replace(NPX, inspector).replace("--stdio", f"--stdio --url {up.url}")  # not 7000 here
+    said = await machine.runs(call)
+    assert is_printed(step.prints, said), said
 
 
 async def test_the_inspector_starts_what_connect_has_written(place: BridgedOffice, tmp_path: Path) -> None:

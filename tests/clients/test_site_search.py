@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from tests.test_docs import PATIENCE
+from tests.stage.site import PATIENCE
 
 SEARCH = Path(__file__).with_name("javascript") / "site_search.js"
 

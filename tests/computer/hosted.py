@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+import socketio
+from aiohttp import web
+
 from a2c_smcp.computer.computer import Computer
+from tests.peer import NAMESPACE, Peer
 from tests.waiting import until
 
 PATIENCE = 60.0
@@ -36,6 +41,24 @@ async def hosted(
         await serving
 
 
+Host = Callable[..., Awaitable[list[str]]]
+
+
+@pytest.fixture
+async def host(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[Host]:
+    """Runs a computer in the test's office until the test ends, these servers ready: `await host(computer, "good")`."""
+    async with AsyncExitStack() as stack:
+
+        async def enter(computer: Computer, *servers: str, url: str = "", **connection: Any) -> list[str]:
+            said = await stack.enter_async_context(
+                hosted(computer, url or shared_hub.url, office, tmp_path / "state", **connection)
+            )
+            await ready(computer, *servers)
+            return said
+
+        yield enter
+
+
 def joins(said: list[str]) -> int:
     return sum(line.startswith("joined") for line in said)
 
@@ -46,23 +69,25 @@ async def ready(computer: Computer, *names: str) -> None:
 
 def pids_with(marker: str) -> list[int]:
     """The processes whose environment holds the marker."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdecimal() and marker.encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-    return found
+    return _pids(lambda entry: marker.encode() in (entry / "environ").read_bytes())
 
 
 def children() -> set[int]:
     """The processes that this one has started, those that have ended aside."""
-    found = set()
+
+    def is_child(entry: Path) -> bool:
+        state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+        return int(parent) == os.getpid() and state != "Z"
+
+    return {*_pids(is_child)}
+
+
+def _pids(is_wanted: Callable[[Path], bool]) -> list[int]:
+    found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdecimal():
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-                if int(parent) == os.getpid() and state != "Z":
-                    found.add(int(entry.name))
+            if entry.name.isdecimal() and is_wanted(entry):
+                found.append(int(entry.name))
     return found
 
 
@@ -142,3 +167,44 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
             sink.write(data)
             await sink.drain()
     sink.transport.abort()
+
+
+async def joined_agent(url: str, office: str, **more: Any) -> Peer:
+    agent = await Peer.connect(url, transports=["websocket"])
+    await agent.join("agent", "planner", office, **more)
+    return agent
+
+
+class CarelessServer:
+    """Lets everybody in, and passes on whatever it is given."""
+
+    def __init__(self) -> None:
+        self._io = socketio.AsyncServer(async_mode="aiohttp")
+        self._computers: list[str] = []
+        self._io.on("server:join_office", self._join, namespace=NAMESPACE)
+        self._io.on("*", lambda *_: None, namespace=NAMESPACE)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[str]:
+        app = web.Application()
+        self._io.attach(app)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await self._io.shutdown()
+            await runner.cleanup()
+
+    async def ask(self, event: str, data: Any) -> Any:
+        return await self._io.call(event, data, to=self._computers[-1], namespace=NAMESPACE, timeout=PATIENCE)
+
+    def _join(self, sid: str, data: Any) -> tuple[bool, None]:
+        self._computers.append(sid)
+        return True, None
+
+
+def progress_in(agent: Peer, req_id: str) -> list[float]:
+    told = [data for name, data in agent.heard if name == "notify:tell_progress"]
+    return [data["progress"] for data in told if data["req_id"] == req_id]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from a2c_smcp.computer.computer import Computer
-from tests.program import Running, start_program
+from tests.program import Running
+from tests.stage.worker import speaking
 
 __all__ = ["killable_computer", "notes_in"]
 
@@ -20,19 +20,9 @@ def notes_in(folder: Path) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-@asynccontextmanager
-async def killable_computer(url: str, office: str, folder: Path) -> AsyncIterator[Running]:
+def killable_computer(url: str, office: str, folder: Path) -> AbstractAsyncContextManager[Running]:
     """A computer called `laptop`, joined. Its tool is `note(text, ends)`; without `ends` it waits for ever."""
-    process = await start_program(url, office, folder, script=Path(__file__), stderr=2)
-    try:
-        assert process.stdout
-        async with asyncio.timeout(60):
-            assert await process.stdout.readline() == f"joined {office}\n".encode()
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
+    return speaking(url, office, folder, says=f"joined {office}\n", script=Path(__file__), stderr=2)
 
 
 async def main(url: str, office: str, folder: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.errors import SMCPError
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from tests.computer.hosted import hosted, ready
 from tests.computer.supervised import quick, script
@@ -40,8 +41,7 @@ class Library:
 
     async def ask(self, event: str, server: str | None = "the library", **more: Any) -> dict[str, Any]:
         about = {} if server is None else {"mcp_server": server}
-        answer: dict[str, Any] = await self._agent.request(f"client:{event}", self.computer.name, **about, **more)
-        return answer
+        return dict(await self._agent.request(f"client:{event}", self.computer.name, **about, **more))
 
     async def do(self, tool: str, **params: Any) -> str:
         """Have the MCP server do something."""
@@ -61,3 +61,24 @@ async def libraries(
     async with hosted(one, url, agent.office, folder):
         await ready(one, *(config.name for config in configs if not isinstance(config, dict)))
         yield Library(one, agent, folder)
+
+
+Lend = Callable[..., Awaitable[Library]]
+
+
+@pytest.fixture
+async def lend(shared_hub: Any, agent: Peer, tmp_path: Path) -> AsyncIterator[Lend]:
+    """Runs such a computer until the test ends: `await lend("newer")`, or with other MCP servers."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(*servers: Any, **options: Any) -> Library:
+            configs = [library(each, tmp_path) if isinstance(each, str) else each for each in servers]
+            return await stack.enter_async_context(libraries(shared_hub.url, agent, tmp_path, *configs, **options))
+
+        yield begin
+
+
+def refused(answer: dict[str, Any]) -> SMCPError:
+    error = SMCPError.from_wire(answer)
+    assert error is not None, answer
+    return error

@@ -74,13 +74,9 @@ def claude_desktop() -> Sample:
 
 def claude_code() -> Sample:
     fallback, key = _new("sk-"), _new()
+    api = {"type": "http", "url": "${API_BASE:-https://api.example}/mcp", "timeout": 600000}
     given = {
-        "api": {
-            "type": "http",
-            "url": "${API_BASE:-https://api.example}/mcp",
-            "headers": {"Authorization": "Bearer ${API_KEY:-" + fallback + "}"},
-            "timeout": 600000,
-        },
+        "api": {**api, "headers": {"Authorization": "Bearer ${API_KEY:-" + fallback + "}"}},
         "events": {"type": "sse", "url": f"https://events.example/sse?room=7&access_token={key}"},
         "local": _stdio("${HOME}/bin/serve", "--region", "${REGION}", env={"CACHE": "${CACHE_DIR:-/tmp/cache}"}),
     }
@@ -131,11 +127,9 @@ def vscode() -> Sample:
     "files": {"type": "stdio", "command": "npx", "args": ["files", "--at=${input:place}", "${config:files.mode}"]},
   },
 }""".replace("SECRET", secret)
+    headers = {"Authorization": f"Bearer {secret}", "X-Session": "typed in"}
     started = {
-        "hub": {
-            "url": "https://hub.example/mcp",
-            "headers": {"Authorization": f"Bearer {secret}", "X-Session": "typed in"},
-        },
+        "hub": {"url": "https://hub.example/mcp", "headers": headers},
         "files": _stdio("npx", "files", "--at=n", "${config:files.mode}"),
     }
     told = [

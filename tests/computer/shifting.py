@@ -7,37 +7,21 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from a2c_smcp.computer.approval import ApprovalRequest, Caller
+from a2c_smcp.computer.calls.incoming import CallOptions
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from tests.computer.hosted import ready
 from tests.computer.supervised import quick, script
 from tests.waiting import until
 
-__all__ = ["AGENT", "Owner", "Shifting", "tool"]
-
 AGENT = Caller("desk", "planner")
 _ids = count()
+_OF_SERVER = ("pin", "tool_meta", "default_tool_meta", "start", "idle_stop")
 
 
 def tool(description: str = "Reads a file.", name: str = "read", **more: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
-
-
-class Owner:
-    """Says the same to every request, and keeps them."""
-
-    def __init__(self, says: Any = "yes") -> None:
-        self.says = says
-        self.asked: list[ApprovalRequest] = []
-
-    def __call__(self, request: ApprovalRequest) -> Any:
-        self.asked.append(request)
-        return self.says
-
-    @property
-    def changes(self) -> list[str]:
-        return [request.changed for request in self.asked]
 
 
 class Shifting:
@@ -45,7 +29,7 @@ class Shifting:
 
     def __init__(self, folder: Path, server: str = "files", **options: Any) -> None:
         self.folder, self.server, self._file = folder, server, folder / "tools.json"
-        of_server = {key: options.pop(key) for key in ("pin", "tool_meta", "default_tool_meta") if key in options}
+        of_server = {key: options.pop(key) for key in _OF_SERVER if key in options}
         state = options.pop("state_folder", folder / "state")
         self.computer = Computer("laptop", policy=quick(), state_folder=state, **options)
         self.computer.add_server(self.config(server, **of_server))
@@ -62,7 +46,8 @@ class Shifting:
     async def __aenter__(self) -> Shifting:
         await self.computer.__aenter__()
         await self.computer.start()
-        await ready(self.computer, self.server)
+        if self.computer.status()[self.server].state != "asleep":
+            await ready(self.computer, self.server)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -87,5 +72,8 @@ class Shifting:
         told = self.listed(name)["meta"].get("a2c_changed")
         return told and json.loads(told)
 
-    async def call(self, name: str = "read", caller: Caller = AGENT, **params: Any) -> dict[str, Any]:
-        return await self.computer.execute_tool(caller, f"call-{next(_ids)}", name, params, 30)
+    async def call(
+        self, name: str = "read", caller: Caller = AGENT, options: CallOptions | None = None, **params: Any
+    ) -> dict[str, Any]:
+        more = {"options": options} if options else {}
+        return await self.computer.execute_tool(caller, f"call-{next(_ids)}", name, params, 30, **more)

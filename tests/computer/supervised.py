@@ -13,10 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
+from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.manager import Manager, transport_for
-from a2c_smcp.mcp_host.policy import HostPolicy
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
+from a2c_smcp.mcp_host.seen import SeenServers
 from a2c_smcp.mcp_host.sessions.session import MCPSession
 from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
 from tests.ports import free_port
@@ -27,20 +30,16 @@ PATIENCE = 60.0
 
 SERVERS = Path(__file__).with_name("servers")
 ON_SDK = ("sdk.py", "asking.py")
-QUICK = HostPolicy(
-    start_limit=PATIENCE,
-    probe_limit=5.0,
-    listing_limit=PATIENCE,
-    read_limit=PATIENCE,
-    health_limit=0.5,
-    notice_pause=0.02,
-    listen_again=0.05,
-    first_pause=0.05,
-    failed_pause=30.0,
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux" or "_A2C_WITHOUT_LINUX" in os.environ,
+    reason="needs what only Linux has, see make test-posix",
 )
+_LIMITS = dict.fromkeys(("start_limit", "listing_limit", "read_limit"), PATIENCE) | {"probe_limit": 5.0}
+_PAUSES = {"notice_pause": 0.02, "listen_again": 0.05, "first_pause": 0.05, "failed_pause": 30.0}
+QUICK = HostLimits(**_LIMITS, health_limit=0.5, **_PAUSES)
 
 
-def quick(**changes: Any) -> HostPolicy:
+def quick(**changes: Any) -> HostLimits:
     return replace(QUICK, **changes)
 
 
@@ -100,18 +99,12 @@ def reading(uri: str, timeout: float = PATIENCE, **asking: Any) -> ReadRequest:
 
 @asynccontextmanager
 async def session(
-    config: MCPServerConfig, *, policy: HostPolicy = QUICK, events: Notebook | None = None, **options: Any
+    config: MCPServerConfig, *, policy: HostLimits = QUICK, events: Notebook | None = None, **options: Any
 ) -> AsyncIterator[MCPSession]:
     """A session that has been started."""
     guard = ProcessGuard()
-    one = MCPSession(
-        config.name,
-        lambda: transport_for(config, guard),
-        on_event=events or Notebook(),
-        policy=policy,
-        all_windows=config.desktop == "any",
-        **options,
-    )
+    options |= {"on_event": events or Notebook(), "policy": policy, "all_windows": config.desktop == "any"}
+    one = MCPSession(config.name, lambda: transport_for(config, guard), **options)
     try:
         await one.start(policy.start_limit)
         yield one
@@ -120,13 +113,20 @@ async def session(
         await guard.close()
 
 
+async def start_and_stop(config: MCPServerConfig, **options: Any) -> None:
+    """For servers that cannot be used."""
+    async with session(config, **options):
+        pass
+
+
 @asynccontextmanager
 async def managed(
-    *configs: MCPServerConfig, policy: HostPolicy = QUICK, start: bool = True
+    *configs: MCPServerConfig, policy: HostLimits = QUICK, start: bool = True, state: Path | None = None
 ) -> AsyncIterator[tuple[Manager, Notebook, Notebook]]:
-    """A manager with these servers, and what it tells of states and of events."""
+    """A manager with these servers, and what it tells of states and of events. What was seen is kept in `state`."""
     changes, events = Notebook(), Notebook()
-    async with Manager(policy=policy, on_change=changes, on_event=events) as manager:
+    seen = SeenServers("laptop", state)
+    async with Manager(policy=policy, on_change=changes, on_event=events, seen=seen) as manager:
         for config in configs:
             manager.add(config)
         if start:

@@ -10,17 +10,22 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.approval import ApprovalRequest, Caller, Grant
-from a2c_smcp.computer.calls.reports import CallStatistics
+from a2c_smcp.computer.calls.incoming import CallStatistics
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.consent.approval import ApprovalRequest, Caller, Grant
 from tests.computer.hosted import ready
-from tests.computer.supervised import naughty, quick, script
+from tests.computer.supervised import naughty, quick, script, text_of
+from tests.peer import Peer
+from tests.stage.guarded_computer import Guard
+from tests.stage.place import Place
 from tests.waiting import until
+
+pytestmark = pytest.mark.covers("computer-approval")
 
 AGENT = Caller("desk", "planner")
 
 
-class Owner:
+class ThinkingOwner:
     """Thinks until told what to say, in a way that blocks or in one that does not."""
 
     def __init__(self) -> None:
@@ -62,31 +67,57 @@ class Tool:
     async def call(self, name: str = "work", timeout: float = 10, req_id: str = "r1") -> dict[str, Any]:
         return await self.computer.execute_tool(AGENT, req_id, name, {}, timeout)
 
+    async def __aenter__(self) -> Tool:
+        await self.computer.__aenter__()
+        return self
 
-@pytest.mark.covers("computer-approval")
+    async def __aexit__(self, *_: object) -> None:
+        await self.computer.__aexit__(None, None, None)
+
+
 async def test_a_blocking_approval_does_not_delay_other_calls() -> None:
-    owner = Owner()
-    tool = Tool(owner.blocking)
-    async with tool.computer:
+    owner = ThinkingOwner()
+    async with Tool(owner.blocking) as tool:
         call = asyncio.create_task(tool.call())
         await until(lambda: owner.asked)
-        assert (await tool.call("free", req_id="r2"))["content"][0]["text"] == "free"
+        assert text_of(await tool.call("free", req_id="r2")) == "free"
         owner.go.set()
-        assert (await call)["content"][0]["text"] == "done"
+        assert text_of(await call) == "done"
 
 
-@pytest.mark.covers("computer-approval")
 @pytest.mark.parametrize("says", ["yes", "always"])
 async def test_an_approval_after_the_deadline_runs_nothing_and_grants_nothing(says: str) -> None:
-    owner = Owner()
+    owner = ThinkingOwner()
     owner.says = says
-    tool = Tool(owner.blocking)
-    async with tool.computer:
+    async with Tool(owner.blocking) as tool:
         assert (await tool.call(timeout=0.1))["code"] == 408
         owner.go.set()
         await until(owner.is_through.is_set)
         assert (await tool.call())["code"] == 408, "the same call has had its answer"
         assert (tool.runs, tool.computer.approvals.grants) == (0, set())
+
+
+async def _never(request: ApprovalRequest) -> bool:
+    return await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.covers("owner-silent")
+async def test_an_owner_who_says_nothing_is_no_slow_tool(
+    guard: Guard, agent: Peer, place: Place, shared_hub: Any, office: str
+) -> None:
+    guarded = await guard(approve=_never, approve_by="owner")
+    result = await agent.call_tool("laptop", "wipe", timeout=1)
+    assert (result["code"], result["details"]) == (408, {"reason": "owner_silent", "outcome": "not_run"})
+    assert result["message"].endswith("the owner did not answer within 1 s; nothing was run")
+    assert (guarded.computer.history[-1]["error"] or "").endswith("nothing was run")
+    await agent.close()
+    where = ("--url", shared_hub.url, "--office", office, "--timeout", "1")
+    ended = await place.run("agent", "call", "laptop", "wipe", *where)
+    said = (
+        "The owner did not answer within 1 s; nothing was run. Ask them, and call again; --timeout gives them more time"
+    )
+    assert (ended.code, ended.err.strip()) == (1, f"{said}.")
+    assert guarded.runs == []
 
 
 def _future(request: ApprovalRequest) -> asyncio.Future[str]:
@@ -105,39 +136,33 @@ async def _yes(request: ApprovalRequest) -> str:
 
 class Approver:
     def __call__(self, request: ApprovalRequest) -> Awaitable[str]:
-        return asyncio.ensure_future(_yes(request))
+        return _future(request)
 
 
-@pytest.mark.covers("computer-approval")
 @pytest.mark.parametrize("approve", [_future, _unannotated, lambda request: _yes(request), Approver(), partial(_yes)])
 async def test_a_plain_function_may_return_something_to_be_awaited(approve: Any) -> None:
-    tool = Tool(approve)
-    async with tool.computer:
-        assert (await tool.call())["content"][0]["text"] == "done"
+    async with Tool(approve) as tool:
+        assert text_of(await tool.call()) == "done"
 
 
-@pytest.mark.covers("computer-approval")
 async def test_a_function_that_blocks_may_hand_its_question_to_a_loop_from_its_thread() -> None:
     loop = asyncio.get_running_loop()
-    tool = Tool(lambda request: asyncio.run_coroutine_threadsafe(_yes(request), loop))
-    async with tool.computer:
-        assert (await tool.call())["content"][0]["text"] == "done"
+    async with Tool(lambda request: asyncio.run_coroutine_threadsafe(_yes(request), loop)) as tool:
+        assert text_of(await tool.call()) == "done"
 
 
-@pytest.mark.covers("computer-approval", "computer-cancel")
+@pytest.mark.covers("computer-cancel")
 async def test_a_cancel_withdraws_the_question() -> None:
-    owner = Owner()
-    tool = Tool(owner.patient)
-    async with tool.computer:
+    owner = ThinkingOwner()
+    async with Tool(owner.patient) as tool:
         call = asyncio.create_task(tool.call())
         await until(lambda: owner.asked)
-        tool.computer.cancel("planner", "r1")
+        tool.computer.calls.cancel(AGENT, "r1")
         assert (await call)["code"] == 499
         assert owner.is_withdrawn
         assert tool.computer.history[-1]["error"]
 
 
-@pytest.mark.covers("computer-approval")
 @pytest.mark.parametrize("says", ["no", False, None, "perhaps", OSError("no terminal")])
 async def test_only_a_yes_is_a_yes(says: Any) -> None:
     def approve(request: ApprovalRequest) -> Any:
@@ -145,14 +170,12 @@ async def test_only_a_yes_is_a_yes(says: Any) -> None:
             raise says
         return says
 
-    tool = Tool(approve)
-    async with tool.computer:
+    async with Tool(approve) as tool:
         answer = await tool.call()
         assert (answer["code"], tool.runs) == (403, 0)
         assert "terminal" not in repr(answer)
 
 
-@pytest.mark.covers("computer-approval")
 @pytest.mark.parametrize(
     ("says", "grant", "is_wide"),
     [("always", Grant("planner", "python", "work"), False), ("always_for_agent", Grant("planner"), True)],
@@ -160,15 +183,15 @@ async def test_only_a_yes_is_a_yes(says: Any) -> None:
 async def test_always_is_remembered_for_the_agent_and_the_tool_or_all_tools_until_revoked(
     says: Any, grant: Grant, is_wide: bool
 ) -> None:
-    owner, granted = Owner(), list[Grant]()
+    owner, granted = ThinkingOwner(), list[Grant]()
     owner.says = says
     owner.go.set()
     tool = Tool(owner.patient)
     tool.computer.tool(lambda: "other", name="other")
     tool.computer.approvals.on_grant = granted.append
-    async with tool.computer:
+    async with tool:
         for req_id in ("r1", "r2"):
-            assert (await tool.call(req_id=req_id))["content"][0]["text"] == "done"
+            assert text_of(await tool.call(req_id=req_id)) == "done"
         assert (len(owner.asked), granted) == (1, [grant])
         owner.says = "no"
         assert (await tool.call("other", req_id="r3")).get("isError", False) is not is_wide
@@ -177,11 +200,9 @@ async def test_always_is_remembered_for_the_agent_and_the_tool_or_all_tools_unti
         assert (await tool.call(req_id="r5"))["code"] == 403
 
 
-@pytest.mark.covers("computer-approval")
 async def test_calls_are_counted_and_timed_without_the_owners_thinking() -> None:
-    owner = Owner()
-    tool = Tool(owner.patient)
-    async with tool.computer:
+    owner = ThinkingOwner()
+    async with Tool(owner.patient) as tool:
         server = tool.computer.get_tools()[0]["mcp_server"]
         assert tool.computer.statistics.of(server) == (0, None)
         owner.go.set()
@@ -204,9 +225,8 @@ def test_the_median_is_of_the_last_calls_of_each_server() -> None:
     assert statistics.of("slow") == (203, 2.0)
 
 
-@pytest.mark.covers("computer-approval")
 async def test_an_approved_tool_that_is_gone_meanwhile_does_not_run() -> None:
-    owner = Owner()
+    owner = ThinkingOwner()
     async with Computer("laptop", approve=owner.patient) as computer:
         await computer.put_server(naughty("fine", name="fine"))
         await ready(computer, "fine")
@@ -243,13 +263,3 @@ async def test_a_server_that_lets_three_calls_time_out_is_started_again() -> Non
 
 def parrot() -> Any:
     return script("parrot.py", "/dev/null", name="parrot", default_tool_meta={"auto_apply": True})
-
-
-@pytest.mark.covers("computer-serves")
-async def test_an_answer_that_is_too_large_becomes_one_that_says_so() -> None:
-    computer = Computer("laptop", max_message=2000)
-    computer.tool(lambda: "x" * 3000, name="big", auto_apply=True)
-    async with computer:
-        answer = await computer.execute_tool(AGENT, "r1", "big", {}, 5)
-        assert (answer["code"], answer["isError"]) == (413, True)
-        assert "3" in answer["message"]

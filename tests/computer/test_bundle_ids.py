@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import ConfigError, ServerNotFound
-from tests.computer.hosted import hosted, ready
+from tests.computer.hosted import Host
 from tests.computer.supervised import good, quick
 from tests.peer import Peer
+
+pytestmark = pytest.mark.covers("peer-bundle-ids")
 
 IDLE = {"type": "streamable", "server_parameters": {"url": "https://h.example/mcp"}, "disabled": True}
 
 
 @pytest.fixture
-async def laptop(shared_hub: object, office: str, tmp_path: Path) -> AsyncIterator[Computer]:
+async def laptop(host: Host) -> Computer:
     """One server runs; the others are only configured."""
     computer = Computer("laptop", policy=quick())
     computer.add_server(good(name="skill srv!"))
     computer.add_server({**IDLE, "name": "数据"})
     computer.add_server({**IDLE, "name": "other", "bundle_id": "skill_srv"})
     computer.tool(lambda: "hello", name="greet", auto_apply=True)
-    async with hosted(computer, shared_hub.url, office, tmp_path):  # type: ignore[attr-defined]
-        await ready(computer, "skill srv!")
-        yield computer
+    await host(computer, "skill srv!")
+    return computer
 
 
-@pytest.mark.covers("peer-bundle-ids", "002-get_tools", "002-get_config", "9-set_log_level")
+@pytest.mark.covers("002-get_tools", "002-get_config", "9-set_log_level")
 async def test_servers_have_bundle_ids_that_are_valid_and_their_names(laptop: Computer, agent: Peer) -> None:
     tools = {each["name"]: each for each in (await agent.request("client:get_tools", "laptop"))["tools"]}
     assert (tools["add"]["bundle_id"], tools["add"]["mcp_server"]) == ("skill_srv", "skill srv!")
@@ -50,7 +48,6 @@ async def test_servers_have_bundle_ids_that_are_valid_and_their_names(laptop: Co
     assert (await agent.request("client:set_log_level", "laptop", mcp_server="skill", level="error"))["code"] == 404
 
 
-@pytest.mark.covers("peer-bundle-ids")
 async def test_a_bundle_id_moves_on_when_its_server_is_removed_and_agents_are_told(
     laptop: Computer, agent: Peer
 ) -> None:

@@ -20,13 +20,13 @@ from urllib.parse import quote, quote_plus
 import pytest
 from aiohttp import web
 
-from a2c_smcp.computer.approval import ApprovalRequest
 from a2c_smcp.computer.computer import Computer
 from tests.computer.hosted import hosted
 from tests.computer.recorded import Recorder
 from tests.computer.servers.parrot import Parrot
 from tests.peer import Peer
 from tests.program import Running, start_program
+from tests.stage.owners import SteadyOwner
 from tests.waiting import until
 
 SERVERS = Path(__file__).with_name("servers")
@@ -48,9 +48,8 @@ class Canaries:
         self.header = secrets.token_urlsafe(16)
         self.user, self.query = f"{secrets.token_hex(8)}", f"{secrets.token_hex(8)}+/="
         self.key = secrets.token_urlsafe(24)
-        self.private_key = "\n".join(
-            ["-----BEGIN PRIVATE KEY-----", *(secrets.token_hex(32) for _ in range(3)), "-----END PRIVATE KEY-----"]
-        )
+        lines = "\n".join(secrets.token_hex(32) for _ in range(3))
+        self.private_key = f"-----BEGIN PRIVATE KEY-----\n{lines}\n-----END PRIVATE KEY-----"
         self.word = secrets.choice(("sunflower", "marmalade", "pineapple")) + secrets.choice("abcdefgh") * 2
 
     @property
@@ -60,16 +59,8 @@ class Canaries:
     @property
     def local(self) -> set[str]:
         """Those of the server that is a process."""
-        return {
-            self.password,
-            self.environ,
-            self.kept,
-            self.output,
-            self.variable,
-            self.argument,
-            self.private_key,
-            self.word,
-        }
+        names = ("password", "environ", "kept", "output", "variable", "argument", "private_key", "word")
+        return {self.all[name] for name in names}
 
     @property
     def remote(self) -> set[str]:
@@ -96,15 +87,12 @@ def configuration(canaries: Canaries, folder: Path, url: str) -> dict[str, Any]:
     printing = [sys.executable, "-c", PRINTS, canaries.output[::-1]]
     flags = ["--token", canaries.argument, f"--api-key={canaries.inline}"]
     variables = {name: f"${{input:{name}}}" for name in ("password", "environ", "kept", "output")}
+    literals = {"CANARY_TOKEN": canaries.variable, "CANARY_PEM": canaries.private_key}
+    literals["CANARY_PASSWORD_LITERAL"] = canaries.word
     parrot = {
         "command": sys.executable,
         "args": [str(PARROT), str(folder / "received.json"), PLAIN, *flags],
-        "env": {
-            "CANARY_TOKEN": canaries.variable,
-            "CANARY_PEM": canaries.private_key,
-            "CANARY_PASSWORD_LITERAL": canaries.word,
-        }
-        | {f"CANARY_{name.upper()}": value for name, value in variables.items()},
+        "env": {**literals, **{f"CANARY_{name.upper()}": value for name, value in variables.items()}},
     }
     address = url.replace("//", f"//me:{canaries.user}@") + "/{}?key=" + quote_plus(canaries.query)
     remote = {"headers": {"X-Secret": canaries.header}}
@@ -152,8 +140,7 @@ async def tactless_server() -> AsyncIterator[tuple[str, list[set[str]]]]:
     app.router.add_post("/mcp", speak)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}", seen
     finally:
@@ -176,22 +163,11 @@ class Everything(logging.Handler):
 async def test_no_secret_leaves_the_computer_and_each_reaches_its_server(
     shared_hub: Any, agent: Peer, office: str, tmp_path: Path
 ) -> None:
-    canaries, asked, states, logs = Canaries(), list[ApprovalRequest](), list[Any](), Everything()
+    canaries, states, logs = Canaries(), list[Any](), Everything()
 
-    async def approve(request: ApprovalRequest) -> str:
-        asked.append(request)
-        return "no"
-
-    def prompt(definition: Any) -> str:
-        return canaries.all[definition.id]
-
-    computer = Computer(
-        "laptop",
-        approve=approve,  # type: ignore[arg-type]  # a str is one of its decisions
-        prompt=prompt,
-        approve_command=lambda *_: True,
-        on_state=lambda *change: states.append(change),
-    )
+    owner = SteadyOwner("no")
+    told: dict[str, Any] = {"on_state": lambda *change: states.append(change), "approve_command": lambda *_: True}
+    computer = Computer("laptop", approve=owner, prompt=lambda definition: canaries.all[definition.id], **told)
     root, before, recorder = logging.getLogger(), logging.getLogger().level, Recorder(shared_hub.url)
     root.addHandler(logs)
     root.setLevel(logging.DEBUG)
@@ -205,12 +181,12 @@ async def test_no_secret_leaves_the_computer_and_each_reaches_its_server(
             async with hosted(computer, hub, office, tmp_path / "state", api_key=canaries.key) as said:
                 await until(lambda: computer.status()["blames"].reason)
                 left = await provoke(agent, canaries)
-                left += [said, states, asked, [request.arguments for request in asked]]
+                left += [said, states, owner.asked, [request.arguments for request in owner.asked]]
                 left += [computer.status(), computer.history, computer.inputs.list(), computer]
     finally:
         root.removeHandler(logs)
         root.setLevel(before)
-    assert asked
+    assert owner.asked
     check_received(canaries, tmp_path, seen)
     check_sent(canaries, recorder)
     for each in left:
@@ -249,17 +225,12 @@ async def started(canaries: Canaries, folder: Path, config: dict[str, Any], url:
     (folder / "inputs.json").write_text(json.dumps({"password": canaries.password}), "utf-8")
     (folder / "keyring.json").write_text(json.dumps({"a2c-smcp/kept": canaries.kept}), "utf-8")
     keyring = {"PYTHON_KEYRING_BACKEND": "paper_keyring.PaperKeyring", "PAPER_KEYRING": str(folder / "keyring.json")}
+    places = {"XDG_STATE_HOME": str(folder / "state"), "PATH": "", "PYTHONPATH": str(SERVERS)}
     return await start_program(
         *("computer", "--name", "laptop", "--office", office, "--url", url, "--api-key", canaries.key),
         *("--config", str(folder / "servers.json"), "--inputs", str(folder / "inputs.json")),
         *("--yes", "--no-input", "--log-level", "debug"),
-        env={
-            "XDG_STATE_HOME": str(folder / "state"),
-            "PATH": "",
-            "PYTHONPATH": str(SERVERS),
-            "A2C_INPUT_ENVIRON": canaries.environ,
-            **keyring,
-        },
+        env={**places, "A2C_INPUT_ENVIRON": canaries.environ, **keyring},
         stderr=asyncio.subprocess.STDOUT,
     )
 

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from a2c_smcp.computer.approval import ApprovalRequest, Caller, Decision, Grant
-from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.consent.approval import Caller, Decision, Grant
+from a2c_smcp.protocol.escaping import shown_caller
 from a2c_smcp.protocol.names import client_field, fault_in_client
-from a2c_smcp.protocol.questions import Answer, Question
-from a2c_smcp.protocol.visible import shown_caller
-from tests.computer.test_client_approval import Guard, guard
-from tests.computer.test_questions import Start, begin, both, start
+from a2c_smcp.protocol.questions import Question
 from tests.peer import Peer
-
-__all__ = ["guard", "start"]
+from tests.stage.guarded_computer import Guard, Guarded
+from tests.stage.owners import SteadyOwner
+from tests.stage.questions import Start, begin, both
 
 pytestmark = pytest.mark.covers("client-names")
 
 FAULTY: list[Any] = [
-    "claude",
-    {},
-    {"name": ""},
-    {"name": 7},
-    {"name": "x" * 129},
-    {"name": " claude"},
-    {"name": "claude\u202e"},
-    {"name": "claude", "version": 2},
-    {"name": "claude", "version": ""},
+    *("claude", {}, {"name": "claude", "version": 2}, {"name": "claude", "version": ""}),
+    *({"name": name} for name in ("", 7, "x" * 129, " claude", "claude\u202e")),
 ]
 
 
@@ -59,64 +51,42 @@ async def test_the_owner_sees_for_whom_a_tool_asks(
     start: Start, agent: Peer, file: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[Question] = []
-
-    def on_question(question: Question) -> Answer | None:
-        seen.append(question)
-        return None
-
-    await start(file, on_question=on_question)
+    await start(file, on_question=seen.append)
     await begin(agent, client={"name": "claude-desktop"})
     assert [(each.agent, each.client) for each in seen][:1] == [("planner", "claude-desktop")]
     assert "runs for planner (claude-desktop)" in caplog.text
 
 
-class Owner:
-    """Says the same to everything, and counts."""
-
-    def __init__(self, says: Decision) -> None:
-        self.says: Decision = says
-        self.asked: list[str] = []
-
-    def __call__(self, request: ApprovalRequest) -> Decision:
-        self.asked.append(request.caller.who)
-        return self.says
+async def is_allowed(guarded: Guarded, client: str) -> bool:
+    caller = Caller("desk", "bridge", client)
+    return not (await guarded.computer.execute_tool(caller, uuid4().hex, "wipe", {}, 10)).get("isError")
 
 
 @pytest.mark.parametrize("says", ["always", "always_for_agent"])
 async def test_what_is_allowed_for_good_is_allowed_to_one_client_of_the_agent(says: Decision) -> None:
-    owner = Owner(says)
-    computer = Computer("laptop", approve=owner)
-    computer.tool(lambda: "done", name="work")
-    claude, cursor, plain = (Caller("desk", "bridge", client) for client in ("claude", "cursor", ""))
-    async with computer:
-
-        async def calls(caller: Caller, req_id: str) -> bool:
-            return not (await computer.execute_tool(caller, req_id, "work", {}, 10)).get("isError")
-
-        assert await calls(claude, "r1")
+    owner = SteadyOwner(says)
+    guarded = Guarded(approve=owner, approve_by="owner")
+    async with guarded.computer:
+        assert await is_allowed(guarded, "claude")
         owner.says = "no"
-        assert await calls(claude, "r2")
-        assert owner.asked == ["bridge (claude)"]
-        assert not await calls(cursor, "r3")
-        assert not await calls(plain, "r4")
-        assert owner.asked == ["bridge (claude)", "bridge (cursor)", "bridge"]
-        (grant,) = computer.approvals.grants
+        assert await is_allowed(guarded, "claude")
+        assert owner.callers == ["bridge (claude)"]
+        assert not await is_allowed(guarded, "cursor")
+        assert not await is_allowed(guarded, "")
+        assert owner.callers == ["bridge (claude)", "bridge (cursor)", "bridge"]
+        (grant,) = guarded.computer.approvals.grants
         assert (grant.agent, grant.client) == ("bridge", "claude")
-        assert computer.approvals.approved("bridge", {}) == []
-        computer.approvals.revoke(grant)
-        assert not await calls(claude, "r5")
+        assert guarded.computer.approvals.approved("bridge", {}) == []
+        guarded.computer.approvals.revoke(grant)
+        assert not await is_allowed(guarded, "claude")
 
 
 async def test_what_was_allowed_without_a_client_is_for_calls_without_one() -> None:
-    owner = Owner("no")
-    computer = Computer("laptop", approve=owner)
-    computer.tool(lambda: "done", name="work")
-    computer.approvals.grants.add(Grant("bridge", "python", "work"))
-    async with computer:
-        plain = await computer.execute_tool(Caller("desk", "bridge"), "r1", "work", {}, 10)
-        named = await computer.execute_tool(Caller("desk", "bridge", "claude"), "r2", "work", {}, 10)
-        assert not plain.get("isError")
-        assert named["code"] == 403
+    guarded = Guarded(approve=SteadyOwner("no"), approve_by="owner")
+    guarded.computer.approvals.grants.add(Grant("bridge", "python", "wipe"))
+    async with guarded.computer:
+        assert await is_allowed(guarded, "")
+        assert not await is_allowed(guarded, "claude")
 
 
 async def test_a_call_is_the_same_call_whatever_client_it_names(guard: Guard, agent: Peer) -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from a2c_smcp.computer.configuration.files import Configuration, parse_configuration, read_configuration
-from a2c_smcp.computer.configuration.text import Format, loads
+from a2c_smcp.computer.configuration.files import Configuration, Format, loads, parse_configuration, read_configuration
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import SSEConfig, StdioConfig, StreamableConfig
+from tests.computer.decorated import decorated, gaps
 
 pytestmark = pytest.mark.covers("config-files")
 
@@ -45,24 +45,18 @@ def refusal(text: str, form: Format = "json") -> str:
 )
 def test_the_same_configuration_in_every_shape(data: dict[str, Any]) -> None:
     found = parse_configuration(json.dumps(data))
-    assert {name: type(server) for name, server in found.servers.items()} == {
-        "files": StdioConfig,
-        "web": StreamableConfig,
-    }
-    assert found.servers["files"].name == "files"
-    assert found.inputs.keys() == {"token"}
-    assert found.unknown == ()
+    types = {name: type(server) for name, server in found.servers.items()}
+    assert types == {"files": StdioConfig, "web": StreamableConfig}
+    assert (found.servers["files"].name, [*found.inputs], found.unknown) == ("files", ["token"], ())
 
 
-def test_a_list_of_configurations() -> None:
-    found = parse_configuration(json.dumps([{**FILES, "name": "files"}, {"url": "https://h/sse", "name": "old"}]))
+def test_a_list_of_configurations_or_one() -> None:
+    one = {"name": "files", **FILES}
+    found = parse_configuration(json.dumps([one, {"url": "https://h/sse", "name": "old"}]))
     assert [type(server) for server in found.servers.values()] == [StdioConfig, SSEConfig]
-
-
-@pytest.mark.parametrize("inputs", [{}, {"inputs": [TOKEN]}])
-def test_one_configuration(inputs: dict[str, Any]) -> None:
-    found = parse_configuration(json.dumps({"name": "files", **FILES, **inputs}))
-    assert (list(found.servers), len(found.inputs), found.unknown) == (["files"], len(inputs), ())
+    for inputs in ({}, {"inputs": [TOKEN]}):
+        found = parse_configuration(json.dumps({**one, **inputs}))
+        assert (list(found.servers), len(found.inputs), found.unknown) == (["files"], len(inputs), ())
 
 
 def test_the_answer_to_get_config_is_a_configuration() -> None:
@@ -101,28 +95,25 @@ def test_a_file_of_an_editor_with_comments() -> None:
     assert list(found.inputs) == ["token", "region"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        """
-        [servers.files]
-        command = "npx"
-        args = ["-y", "server-files"] # a comment
-        [servers.files.env]
-        TOKEN = "${input:token}"
-        [[inputs]]
-        type = "promptString"
-        id = "token"
-        """,
-        """
-        inputs = [{ type = "promptString", id = "token" }]
-        [[servers]]
-        name = "files"
-        command = "npx"
-        env = { TOKEN = "${input:token}" }
-        """,
-    ],
-)
+TABLES = """
+[servers.files]
+command = "npx" # a comment
+[servers.files.env]
+TOKEN = "${input:token}"
+[[inputs]]
+type = "promptString"
+id = "token"
+"""
+INLINE = """
+inputs = [{ type = "promptString", id = "token" }]
+[[servers]]
+name = "files"
+command = "npx"
+env = { TOKEN = "${input:token}" }
+"""
+
+
+@pytest.mark.parametrize("text", [TABLES, INLINE], ids=["tables", "inline"])
 def test_toml_has_the_same_shapes(text: str) -> None:
     found = parse_configuration(text, form="toml")
     files = found.servers["files"]
@@ -175,17 +166,19 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_configuration(tmp_path)
 
 
-def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
-    (tmp_path / "mcp.json").write_bytes(b'{"servers": "\xff"}')
-    with pytest.raises(ConfigError, match=r"mcp\.json: not UTF-8 text, at byte 13"):
-        read_configuration(tmp_path / "mcp.json")
-
-
-def test_a_fault_in_a_file_names_file_server_and_field(tmp_path: Path) -> None:
-    (tmp_path / "mcp.json").write_text('{"servers": {"files": {"command": 5}}}')
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"servers": "\xff"}', "mcp.json: not UTF-8 text, at byte 13"),
+        (b'{"servers": {"files": {"command": 5}}}', "mcp.json: server 'files': command: must be a string"),
+    ],
+    ids=["not text", "not a command"],
+)
+def test_a_fault_in_a_file_names_the_file_and_where(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "mcp.json").write_bytes(content)
     with pytest.raises(ConfigError) as caught:
         read_configuration(tmp_path / "mcp.json")
-    assert caught.value.message.endswith("mcp.json: server 'files': command: must be a string")
+    assert caught.value.message.endswith(said)
 
 
 # Faults
@@ -224,19 +217,10 @@ def test_a_syntax_error_names_line_and_column(text: str, place: str) -> None:
         ("# servers\nmcpServers:\n  files:\n    command: npx\n", "line 1, column 1: this looks like YAML"),
         ("---\nservers: {}\n", "line 1, column 1: this looks like YAML, which is not read here: write it as JSON"),
         ("- name: files\n  command: npx\n", "line 1, column 1: this looks like YAML"),
-        (
-            '[servers.files]\ncommand = "npx"\n',
-            "line 1, column 2: this looks like TOML: give the file a name that ends",
-        ),
-        (
-            '{"mcpServer": {"a": {"command": "x"}}}',
-            "mcpServer is an unknown field, did you mean 'mcpServers'?",
-        ),
+        ('[servers.files]\ncommand = "npx"\n', "line 1, column 2: this looks like TOML: give the file a name"),
+        ('{"mcpServer": {"a": {"command": "x"}}}', "mcpServer is an unknown field, did you mean 'mcpServers'?"),
         ('{"servers": {"a": {"comand": "x"}}}', "server 'a': comand: there is no such field, did you mean 'command'?"),
-        (
-            '{"servers": {"a": {"type": "stdio", "Comand": "x"}}}',
-            "server 'a': command: missing, or misspelt as 'Comand'",
-        ),
+        ('{"servers": {"a": {"type": "stdio", "Comand": "x"}}}', "command: missing, or misspelt as 'Comand'"),
         (
             '{"servers": {"a": {"type": "stdio", "server_parameters": {"cmd": "x", "commmand": "y"}}}}',
             "server 'a': server_parameters.command: missing, or misspelt as 'commmand'",
@@ -247,18 +231,9 @@ def test_a_syntax_error_names_line_and_column(text: str, place: str) -> None:
         ("[" + "9" * 5000 + "]", "a number has too many digits"),
         ('{"servers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "the name 'a' is there twice, keep one"),
         ('[{"name": "a", "command": "x"}, {"name": "a", "command": "y"}]', "server 'a' is there twice"),
-        (
-            '{"servers": {"a": {"command": "x"}}, "mcpServers": {"a": {"command": "x"}}}',
-            "server 'a' is there twice",
-        ),
-        (
-            '{"inputs": [{"type": "promptString", "id": "k"}, {"type": "command", "id": "k", "command": "x"}]}',
-            "input 'k'",
-        ),
-        ("5", 'must hold "servers" or "mcpServers"'),
-        ('"servers"', 'must hold "servers" or "mcpServers"'),
-        ("{}", 'must hold "servers" or "mcpServers"'),
-        ('{"server": {"files": {}}}', 'must hold "servers" or "mcpServers"'),
+        ('{"servers": {"a": {"command": "x"}}, "mcpServers": {"a": {"command": "x"}}}', "server 'a' is there twice"),
+        ('{"inputs": [{"type": "promptString", "id": "k"}, {"type": "promptString", "id": "k"}]}', "input 'k'"),
+        *((text, 'must hold "servers" or "mcpServers"') for text in ("5", '"servers"', "{}", '{"server": {"a": {}}}')),
         ('{"servers": "files"}', "servers: must be an object of configurations by name, or a list of them"),
         ('{"mcpServers": null}', "mcpServers: must be an object of configurations by name, or a list of them"),
         ('{"servers": {}, "inputs": {"token": {}}}', "inputs: must be a list"),
@@ -286,11 +261,8 @@ def test_every_server_and_input_that_is_wrong_is_named_at_once() -> None:
 @pytest.mark.parametrize(
     "text", ["servers = ", "[servers", 'a = "x"\na = "y"', "a = 2026-99-99", "a = " + "[" * 100_000]
 )
-def test_toml_that_is_none_is_refused(text: str) -> None:
+def test_toml_that_is_none_is_refused_and_so_is_what_json_does_not_have(text: str) -> None:
     assert refusal(text, "toml").startswith(("not TOML: ", "nested too deeply"))
-
-
-def test_toml_values_that_json_does_not_have_are_refused_where_they_matter() -> None:
     assert "vrl: must be a string" in refusal('[servers.files]\ncommand = "npx"\nvrl = 2026-01-01', "toml")
 
 
@@ -305,41 +277,13 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(alphabet='ab"\\/*,]}:\n'), inner, max_size=4),
     max_leaves=20,
 )
-gaps = st.lists(
-    st.sampled_from(
-        ["", " ", "\n", "\r\n", "\t", "//\n", "// , ] } \" ' \\ /* \n", "/**/", '/* // " , ] } * \n */', "/***/"]
-    ),
-    max_size=3,
-).map("".join)
 
 
-def decorated(value: Any, draw: Any) -> str:
-    """The value as JSON, with comments in every gap and a comma wherever one may trail."""
-
-    def gap() -> str:
-        return str(draw(gaps))
-
-    def items(inner: list[str], opening: str, closing: str) -> str:
-        trailing = "," + gap() if inner and draw(st.booleans()) else ""
-        return opening + gap() + ("," + gap()).join(inner) + trailing + closing
-
-    def write(value: Any) -> str:
-        if isinstance(value, list):
-            return items([write(item) + gap() for item in value], "[", "]")
-        if isinstance(value, dict):
-            return items([json.dumps(key) + gap() + ":" + gap() + write(item) for key, item in value.items()], "{", "}")
-        return json.dumps(value, ensure_ascii=bool(draw(st.booleans())))
-
-    return gap() + write(value) + gap()
-
-
-@given(json_values, st.data())
-def test_comments_and_trailing_commas_change_nothing(value: Any, data: st.DataObject) -> None:
+@given(json_values, st.data(), st.booleans(), st.sampled_from([None, 1]))
+def test_comments_and_trailing_commas_change_nothing(
+    value: Any, data: st.DataObject, ascii_only: bool, indent: int | None
+) -> None:
     assert loads(decorated(value, data.draw)) == value
-
-
-@given(json_values, st.booleans(), st.sampled_from([None, 1]))
-def test_plain_json_is_read_as_it_is(value: Any, ascii_only: bool, indent: int | None) -> None:
     assert loads(json.dumps(value, ensure_ascii=ascii_only, indent=indent)) == value
 
 

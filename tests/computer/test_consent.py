@@ -9,17 +9,19 @@ import pytest
 
 from a2c_smcp.computer.configuration.consent import weigh
 from a2c_smcp.computer.configuration.files import Configuration
-from a2c_smcp.computer.scanners.config import parse_scanner
+from a2c_smcp.computer.consent.programs import parse_scanner
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server
 
 pytestmark = pytest.mark.covers("config-consent")
 
 TOKEN = "t0ken-0123456789"
-FILES = {"command": "files", "args": ["/srv"], "env": {"API_TOKEN": TOKEN, "MODE": "safe"}}
+NOT_SHOWN = "changed, and not shown, since it may hold a secret"
+ENV = {"API_TOKEN": TOKEN, "MODE": "safe"}
+FILES = {"command": "files", "args": ["/srv"], "env": ENV}
 REMOTE = {"type": "streamable", "url": "https://example.com/mcp", "headers": {"X-Tag": "a"}}
 BOX: dict[str, Any] = {"read": ["/srv"], "write": ["/var/x"], "connect": [443], "memory": "512 MiB"}
 BOXED = {**FILES, "sandbox": BOX}
-META: dict[str, Any] = {"tool_meta": {"rm": {"auto_apply": False}}, "forbidden_tools": ["format"]}
+RULED = {**FILES, "tool_meta": {"rm": {"auto_apply": False}}, "forbidden_tools": ["format"]}
 
 
 def configuration(servers: dict[str, Any] | None = None, *inputs: dict[str, Any]) -> Configuration:
@@ -37,116 +39,92 @@ def waiting(old: dict[str, Any] | None, new: dict[str, Any]) -> list[str]:
     return [str(each) for each in weighed.waiting]
 
 
+ALLOWS = {"auto_apply": True}
+UNASKED = 'every tool without a setting of its own: "runs without asking" instead of "asks"'
 NEED_CONSENT: dict[str, tuple[dict[str, Any] | None, dict[str, Any], str]] = {
-    "a new server": (None, {"command": "sh", "args": ["-c", "id"]}, 'servers.s.command: "sh"'),
-    "a new server that is disabled": (None, {"command": "sh", "disabled": True}, 'servers.s.command: "sh"'),
-    "command": (FILES, {**FILES, "command": "sh"}, 'servers.s.command: "sh" instead of "files"'),
-    "args": (FILES, {**FILES, "args": ["/"]}, 'servers.s.args: ["/"] instead of ["/srv"]'),
-    "an argument less": (FILES, {**FILES, "args": []}, 'servers.s.args: [] instead of ["/srv"]'),
-    "env": (FILES, {**FILES, "env": {**FILES["env"], "MODE": "x"}}, 'servers.s.env.MODE: "x" instead of "safe"'),
-    "a variable more": (
-        FILES,
-        {**FILES, "env": {**FILES["env"], "LD_PRELOAD": "/tmp/x.so"}},
-        'servers.s.env.LD_PRELOAD: "/tmp/x.so"',
-    ),
-    "a variable less": (FILES, {**FILES, "env": {"API_TOKEN": TOKEN}}, 'servers.s.env.MODE: nothing instead of "safe"'),
-    "a secret": (
-        FILES,
-        {**FILES, "env": {**FILES["env"], "API_TOKEN": "an0ther-9876543210"}},
-        "servers.s.env.API_TOKEN: changed, and not shown, since it may hold a secret",
-    ),
-    "cwd": (FILES, {**FILES, "cwd": "/"}, 'servers.s.cwd: "/"'),
-    "url": (REMOTE, {**REMOTE, "url": "https://evil.example/mcp"}, "servers.s.url: "),
-    "headers": (REMOTE, {**REMOTE, "headers": {"X-Tag": "b"}}, 'servers.s.headers.X-Tag: "b" instead of "a"'),
-    "transport": (REMOTE, {**REMOTE, "type": "sse"}, 'servers.s.type: "sse" instead of "streamable"'),
-    "enabled": ({**FILES, "disabled": True}, FILES, "servers.s.disabled: false instead of true"),
-    "a tool that need not ask": (
-        {**FILES, **META},
-        {**FILES, **META, "tool_meta": {"rm": {"auto_apply": True}}},
-        'servers.s: tool rm: "runs without asking" instead of "asks"',
-    ),
-    "a default of tools": (
-        {**FILES, **META},
-        {**FILES, **META, "default_tool_meta": {"auto_apply": True}},
-        'servers.s: every tool without a setting of its own: "runs without asking" instead of "asks"',
-    ),
-    "an exception of a default": (
-        {**FILES, "default_tool_meta": {"auto_apply": True}, **META},
-        {**FILES, "default_tool_meta": {"auto_apply": True}},
-        "servers.s: tool rm: ",
-    ),
-    "an input as a yes": (FILES, {**FILES, "default_tool_meta": {"auto_apply": "${input:x}"}}, "servers.s: every tool"),
-    "a forbidden tool less": (
-        {**FILES, **META},
-        {**FILES, "tool_meta": META["tool_meta"]},
-        "servers.s.forbidden_tools",
-    ),
-    "an alias": (FILES, {**FILES, "tool_meta": {"rm": {"alias": "ls"}}}, 'servers.s.tool_meta: {"rm": "ls"}'),
-    "a script": (FILES, {**FILES, "vrl": "."}, 'servers.s.vrl: "."'),
-    "private questions for agents": (
-        FILES,
-        {**FILES, "questions_for_agents": ["url"]},
-        'servers.s.questions_for_agents: ["url"]',
-    ),
-    "windows of any kind": (FILES, {**FILES, "desktop": "any"}, 'servers.s.desktop: "any"'),
-    "no sandbox any more": (BOXED, FILES, 'servers.s.sandbox: nothing instead of {"read": ["/srv"]'),
-    "more to read": (BOXED, {**BOXED, "sandbox": {**BOX, "read": ["/srv", "/"]}}, "servers.s.sandbox: "),
-    "more to write": (BOXED, {**BOXED, "sandbox": {**BOX, "write": ["/srv"]}}, "servers.s.sandbox: "),
-    "anything to write": (BOXED, {**BOXED, "sandbox": {**BOX, "write": "any"}}, "servers.s.sandbox: "),
-    "a port more": (BOXED, {**BOXED, "sandbox": {**BOX, "connect": [443, 22]}}, "servers.s.sandbox: "),
-    "more memory": (BOXED, {**BOXED, "sandbox": {**BOX, "memory": "1 GiB"}}, "servers.s.sandbox: "),
-    "more memory by default": (BOXED, {**BOXED, "sandbox": "strict"}, 'servers.s.sandbox: "strict" instead of '),
-    "more processes": (BOXED, {**BOXED, "sandbox": {**BOX, "processes": "any"}}, "servers.s.sandbox: "),
-    "a sandbox that is not required": (BOXED, {**BOXED, "sandbox": {**BOX, "required": False}}, "servers.s.sandbox: "),
-    "an input as a sandbox": (BOXED, {**BOXED, "sandbox": "${input:x}"}, "servers.s.sandbox: "),
-    "no secret any more": (FILES, {**FILES, "secrets": {"API_TOKEN": False}}, "servers.s.secrets"),
-    "changed tools may run": (FILES, {**FILES, "pin": "off"}, 'servers.s.pin: "off"'),
-    "changed tools need not ask": (
-        {**FILES, "pin": "ask"},
-        {**FILES, "pin": "warn"},
-        'servers.s.pin: "warn" instead of "ask"',
-    ),
-    "changed tools may be those of the program": ({**FILES, "pin": "ask"}, FILES, "servers.s.pin: nothing instead"),
-    "not declared any more": ({**FILES, "secrets": {"MODE": True}}, FILES, "servers.s.secrets"),
+    "a new server": (None, {"command": "sh", "args": ["-c", "id"]}, '.command: "sh"'),
+    "a new server that is disabled": (None, {"command": "sh", "disabled": True}, '.command: "sh"'),
+    "command": (FILES, {"command": "sh"}, '.command: "sh" instead of "files"'),
+    "args": (FILES, {"args": ["/"]}, '.args: ["/"] instead of ["/srv"]'),
+    "an argument less": (FILES, {"args": []}, '.args: [] instead of ["/srv"]'),
+    "env": (FILES, {"env": {**ENV, "MODE": "x"}}, '.env.MODE: "x" instead of "safe"'),
+    "a variable more": (FILES, {"env": {**ENV, "LD_PRELOAD": "/tmp/x.so"}}, '.env.LD_PRELOAD: "/tmp/x.so"'),
+    "a variable less": (FILES, {"env": {"API_TOKEN": TOKEN}}, '.env.MODE: nothing instead of "safe"'),
+    "a secret": (FILES, {"env": {**ENV, "API_TOKEN": "an0ther-9876543210"}}, f".env.API_TOKEN: {NOT_SHOWN}"),
+    "cwd": (FILES, {"cwd": "/"}, '.cwd: "/"'),
+    "url": (REMOTE, {"url": "https://evil.example/mcp"}, ".url: "),
+    "headers": (REMOTE, {"headers": {"X-Tag": "b"}}, '.headers.X-Tag: "b" instead of "a"'),
+    "transport": (REMOTE, {"type": "sse"}, '.type: "sse" instead of "streamable"'),
+    "enabled": ({**FILES, "disabled": True}, {"disabled": None}, ".disabled: false instead of true"),
+    "a tool that need not ask": (RULED, {"tool_meta": {"rm": ALLOWS}}, ': tool rm: "runs without asking" instead of'),
+    "a default of tools": (RULED, {"default_tool_meta": ALLOWS}, f": {UNASKED}"),
+    "an exception of a default": ({**RULED, "default_tool_meta": ALLOWS}, {"tool_meta": None}, ": tool rm: "),
+    "an input as a yes": (FILES, {"default_tool_meta": {"auto_apply": "${input:x}"}}, ": every tool"),
+    "a forbidden tool less": (RULED, {"forbidden_tools": None}, ".forbidden_tools"),
+    "an alias": (FILES, {"tool_meta": {"rm": {"alias": "ls"}}}, '.tool_meta: {"rm": "ls"}'),
+    "a script": (FILES, {"vrl": "."}, '.vrl: "."'),
+    "private questions for agents": (FILES, {"questions_for_agents": ["url"]}, '.questions_for_agents: ["url"]'),
+    "windows of any kind": (FILES, {"desktop": "any"}, '.desktop: "any"'),
+    "no sandbox any more": (BOXED, {"sandbox": None}, '.sandbox: nothing instead of {"read": ["/srv"]'),
+    "more to read": (BOXED, {"sandbox": {**BOX, "read": ["/srv", "/"]}}, ".sandbox: "),
+    "more to write": (BOXED, {"sandbox": {**BOX, "write": ["/srv"]}}, ".sandbox: "),
+    "anything to write": (BOXED, {"sandbox": {**BOX, "write": "any"}}, ".sandbox: "),
+    "a port more": (BOXED, {"sandbox": {**BOX, "connect": [443, 22]}}, ".sandbox: "),
+    "more memory": (BOXED, {"sandbox": {**BOX, "memory": "1 GiB"}}, ".sandbox: "),
+    "more memory by default": (BOXED, {"sandbox": "strict"}, '.sandbox: "strict" instead of '),
+    "more processes": (BOXED, {"sandbox": {**BOX, "processes": "any"}}, ".sandbox: "),
+    "a sandbox that is not required": (BOXED, {"sandbox": {**BOX, "required": False}}, ".sandbox: "),
+    "an input as a sandbox": (BOXED, {"sandbox": "${input:x}"}, ".sandbox: "),
+    "no secret any more": (FILES, {"secrets": {"API_TOKEN": False}}, ".secrets"),
+    "changed tools may run": (FILES, {"pin": "off"}, '.pin: "off"'),
+    "changed tools need not ask": ({**FILES, "pin": "ask"}, {"pin": "warn"}, '.pin: "warn" instead of "ask"'),
+    "changed tools may be those of the program": ({**FILES, "pin": "ask"}, {"pin": None}, ".pin: nothing instead"),
+    "not declared any more": ({**FILES, "secrets": {"MODE": True}}, {"secrets": None}, ".secrets"),
 }
 
 
-@pytest.mark.parametrize(("old", "new", "line"), NEED_CONSENT.values(), ids=NEED_CONSENT)
+def changed(old: dict[str, Any] | None, change: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with a change; a field that becomes `None` is no longer there."""
+    return {name: value for name, value in ((old or {}) | change).items() if value is not None}
+
+
+@pytest.mark.parametrize(("old", "change", "line"), NEED_CONSENT.values(), ids=NEED_CONSENT)
 def test_a_change_of_what_runs_or_asks_waits_and_is_shown_without_secrets(
-    old: dict[str, Any] | None, new: dict[str, Any], line: str
+    old: dict[str, Any] | None, change: dict[str, Any], line: str
 ) -> None:
-    lines = waiting(old, new)
-    assert any(each.startswith(line) for each in lines), lines
+    lines = waiting(old, changed(old, change))
+    assert any(each.startswith(f"servers.s{line}") for each in lines), lines
     assert TOKEN not in repr(lines)
 
 
 HARMLESS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "nothing": (FILES, FILES),
-    "disabled": (FILES, {**FILES, "disabled": True}),
-    "a forbidden tool more": (FILES, {**FILES, "forbidden_tools": ["rm"]}),
-    "a tool that asks": (
-        {**FILES, "default_tool_meta": {"auto_apply": True}},
-        {**FILES, "default_tool_meta": {"auto_apply": True}, "tool_meta": {"rm": {"auto_apply": False}}},
-    ),
-    "no default any more": ({**FILES, "default_tool_meta": {"auto_apply": True}}, FILES),
-    "a sandbox": (FILES, BOXED),
-    "less to read": (BOXED, {**BOXED, "sandbox": {**BOX, "read": []}}),
-    "what may be written may be read": (BOXED, {**BOXED, "sandbox": {**BOX, "read": ["/srv", "/var/x"]}}),
-    "less memory, fewer processes": (BOXED, {**BOXED, "sandbox": {**BOX, "memory": 1000000, "processes": 8}}),
-    "tags": (FILES, {**FILES, "tool_meta": {"rm": {"tags": ["x"]}}}),
-    "a mapper": (FILES, {**FILES, "default_tool_meta": {"ret_object_mapper": {"a": "b"}}}),
-    "timeouts": (REMOTE, {**REMOTE, "timeout": 9}),
-    "no script any more": ({**FILES, "vrl": "."}, FILES),
-    "changed tools ask": (FILES, {**FILES, "pin": "ask"}),
-    "changed tools are told": ({**FILES, "pin": "off"}, {**FILES, "pin": "warn"}),
-    "a secret declared": (FILES, {**FILES, "secrets": {"MODE": True}}),
-    "a field without a meaning": (FILES, {**FILES, "comment": "hello"}),
+    "nothing": (FILES, {}),
+    "disabled": (FILES, {"disabled": True}),
+    "when it is started": (FILES, {"start": "on_call", "idle_stop": 60}),
+    "started always again": ({**FILES, "start": "on_call"}, {"start": None}),
+    "a forbidden tool more": (FILES, {"forbidden_tools": ["rm"]}),
+    "a tool that asks": ({**FILES, "default_tool_meta": ALLOWS}, {"tool_meta": {"rm": {"auto_apply": False}}}),
+    "no default any more": ({**FILES, "default_tool_meta": ALLOWS}, {"default_tool_meta": None}),
+    "a sandbox": (FILES, {"sandbox": BOX}),
+    "less to read": (BOXED, {"sandbox": {**BOX, "read": []}}),
+    "what may be written may be read": (BOXED, {"sandbox": {**BOX, "read": ["/srv", "/var/x"]}}),
+    "less memory, fewer processes": (BOXED, {"sandbox": {**BOX, "memory": 1000000, "processes": 8}}),
+    "tags": (FILES, {"tool_meta": {"rm": {"tags": ["x"]}}}),
+    "a mapper": (FILES, {"default_tool_meta": {"ret_object_mapper": {"a": "b"}}}),
+    "timeouts": (REMOTE, {"timeout": 9}),
+    "no script any more": ({**FILES, "vrl": "."}, {"vrl": None}),
+    "changed tools ask": (FILES, {"pin": "ask"}),
+    "changed tools are told": ({**FILES, "pin": "off"}, {"pin": "warn"}),
+    "a secret declared": (FILES, {"secrets": {"MODE": True}}),
+    "a field without a meaning": (FILES, {"comment": "hello"}),
 }
 
 
-@pytest.mark.parametrize(("old", "new"), HARMLESS.values(), ids=HARMLESS)
-def test_a_change_that_only_restricts_or_describes_is_applied_at_once(old: dict[str, Any], new: dict[str, Any]) -> None:
-    assert waiting(old, new) == []
+@pytest.mark.parametrize(("old", "change"), HARMLESS.values(), ids=HARMLESS)
+def test_a_change_that_only_restricts_or_describes_is_applied_at_once(
+    old: dict[str, Any], change: dict[str, Any]
+) -> None:
+    assert waiting(old, changed(old, change)) == []
 
 
 def test_a_server_that_is_removed_goes_at_once_while_another_waits() -> None:
@@ -211,7 +189,5 @@ def test_scanners_change_only_after_a_yes(old: list[Any], new: list[Any], line: 
 def test_a_value_cannot_hide_another_line() -> None:
     (line,) = waiting(FILES, {**FILES, "args": ["a\n\u202e" + " " * 500 + "x" * 5000 + "; rm -rf /"]})
     assert "\n" not in line
-    assert "\\u202e" in line
-    assert "[500 blanks]" in line
-    assert "more characters" in line
-    assert '; rm -rf /"]' in line
+    shown = ("\\u202e", "[500 blanks]", "more characters", '; rm -rf /"]')
+    assert [each for each in shown if each not in line] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +10,30 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from a2c_smcp.computer.configuration.differences import unified_diff
-from a2c_smcp.computer.configuration.edit import with_member, without_member
-from a2c_smcp.computer.configuration.text import loads
+from a2c_smcp.computer.configuration.edit import unified_diff, with_member, without_member
+from a2c_smcp.computer.configuration.files import loads
+from tests.computer.decorated import decorated
 
 pytestmark = pytest.mark.covers("connect")
 
 ENTRY: dict[str, Any] = {"command": "/opt/ü b/a2c-smcp", "args": ["bridge", "--stdio"]}
 GROUP, NAME = "mcpServers", "ours"
 
+OURS = '    "ours": {\n      "command": "c"\n    }'
+ALONE = '{\n  "mcpServers": {\n' + OURS + "\n  }\n}\n"
 TEXTS = {
     "two spaces": (
         '{\n  "theme": "dark",\n  "mcpServers": {\n    "a": {\n      "command": "x"\n    }\n  }\n}\n',
-        '{\n  "theme": "dark",\n  "mcpServers": {\n    "a": {\n      "command": "x"\n    },\n    "ours": {\n'
-        '      "command": "c"\n    }\n  }\n}\n',
+        '{\n  "theme": "dark",\n  "mcpServers": {\n    "a": {\n      "command": "x"\n    },\n' + OURS + "\n  }\n}\n",
     ),
     "tabs": (
         '{\n\t"mcpServers": {\n\t\t"a": {}\n\t}\n}',
         '{\n\t"mcpServers": {\n\t\t"a": {},\n\t\t"ours": {\n\t\t\t"command": "c"\n\t\t}\n\t}\n}',
     ),
-    "one line": (
-        '{"mcpServers": {"a": {}}, "z": 1}',
-        '{"mcpServers": {"a": {}, "ours": {"command": "c"}}, "z": 1}',
-    ),
+    "one line": ('{"mcpServers": {"a": {}}, "z": 1}', '{"mcpServers": {"a": {}, "ours": {"command": "c"}}, "z": 1}'),
     "comments and trailing commas": (
         '// mine\n{\n  "mcpServers": {\n    "a": {}, // keep\n    /* last */\n  },\n}\n',
-        '// mine\n{\n  "mcpServers": {\n    "a": {}, // keep\n    "ours": {\n'
-        '      "command": "c"\n    },\n    /* last */\n  },\n}\n',
+        '// mine\n{\n  "mcpServers": {\n    "a": {}, // keep\n' + OURS + ",\n    /* last */\n  },\n}\n",
     ),
     "a comment behind the last one": (
         '{\n  "mcpServers": {\n    "a": {} // keep\n  }\n}\n',
@@ -48,11 +44,8 @@ TEXTS = {
         '{\n    "theme": "dark",\n    "mcpServers": {\n        "ours": {\n'
         '            "command": "c"\n        }\n    }\n}\n',
     ),
-    "an empty group": (
-        '{\n  "mcpServers": { }\n}\n',
-        '{\n  "mcpServers": {\n    "ours": {\n      "command": "c"\n    }\n  }\n}\n',
-    ),
-    "nothing": ("", '{\n  "mcpServers": {\n    "ours": {\n      "command": "c"\n    }\n  }\n}\n'),
+    "an empty group": ('{\n  "mcpServers": { }\n}\n', ALONE),
+    "nothing": ("", ALONE),
 }
 
 
@@ -61,12 +54,9 @@ TEXTS = {
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "BOM"])
 def test_a_member_is_written_in_the_style_of_the_file(before: str, after: str, end: str, mark: str) -> None:
     written, expected = (text.replace("\n", end if "\n" in before else "\n") for text in (before, after))
-    assert with_member(mark + written, GROUP, NAME, {"command": "c"}) == mark + expected
+    assert with_member(mark + written, (GROUP, NAME), {"command": "c"}) == mark + expected
 
 
-GAPS = st.sampled_from(
-    ["", "", " ", "\n", "\n    ", "\r\n\t", " // one\n", '\n// {"a": \n  ', "/* , } */", "\n /* */ \n"]
-)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -82,22 +72,7 @@ def documents(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     if draw(st.booleans()):
         data[GROUP] = draw(st.dictionaries(keys, VALUES, max_size=3))
         data |= draw(st.dictionaries(keys, VALUES, max_size=1))
-    return data, draw(GAPS) + _written(data, draw) + draw(GAPS)
-
-
-def _written(value: Any, draw: st.DrawFn) -> str:
-    if isinstance(value, dict):
-        pairs = [f"{json.dumps(key)}{draw(GAPS)}:{draw(GAPS)}{_written(each, draw)}" for key, each in value.items()]
-        return "{" + _listed(pairs, draw) + "}"
-    if isinstance(value, list):
-        return "[" + _listed([_written(each, draw) for each in value], draw) + "]"
-    return json.dumps(value, ensure_ascii=draw(st.booleans()))
-
-
-def _listed(pieces: list[str], draw: st.DrawFn) -> str:
-    joined = ",".join(draw(GAPS) + piece + draw(GAPS) for piece in pieces)
-    trailing = "," if pieces and draw(st.booleans()) else ""
-    return joined + trailing + draw(GAPS)
+    return data, decorated(data, draw)
 
 
 TWO_BLOCK_COMMENTS = ({GROUP: {"a": 1}}, '{"mcpServers":{\n"a":1/* , } *//* , } */}}')
@@ -108,7 +83,7 @@ TWO_BLOCK_COMMENTS = ({GROUP: {"a": 1}}, '{"mcpServers":{\n"a":1/* , } *//* , } 
 def test_whatever_is_written_around_it_a_member_comes_and_goes(document: tuple[dict[str, Any], str]) -> None:
     data, text = document
     assert loads(text) == data
-    added = with_member(text, GROUP, NAME, ENTRY)
+    added = with_member(text, (GROUP, NAME), ENTRY)
     expected = {**data, GROUP: {**data.get(GROUP, {}), NAME: ENTRY}}
     assert loads(added) == expected
     assert [*loads(added)[GROUP]] == [*expected[GROUP]], "it is the last one"
@@ -125,6 +100,17 @@ def test_each_member_can_be_removed(document: tuple[dict[str, Any], str], data: 
         name = data.draw(st.sampled_from([*servers]))
         rest = {key: value for key, value in servers.items() if key != name}
         assert loads(without_member(text, GROUP, name)) == {**content, GROUP: rest}
+
+
+@given(documents(), st.data())
+def test_a_known_member_is_replaced_in_its_place(document: tuple[dict[str, Any], str], data: st.DataObject) -> None:
+    content, text = document
+    if servers := content.get(GROUP):
+        name = data.draw(st.sampled_from([*servers]))
+        replaced = with_member(text, (GROUP, name), ENTRY)
+        assert loads(replaced) == {**content, GROUP: {**servers, name: ENTRY}}
+        assert [*loads(replaced)[GROUP]] == [*servers]
+        assert loads(with_member(replaced, (GROUP, name, "env", "HOME"), "x"))[GROUP][name]["env"] == {"HOME": "x"}
 
 
 def test_nothing_happens_without_the_member() -> None:

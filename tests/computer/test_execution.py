@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import pytest
 from pydantic import AfterValidator
 
-from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.consent.approval import Caller
 from tests.computer.hosted import ready
-from tests.computer.supervised import good, quick
+from tests.computer.supervised import good, quick, text_of
 from tests.waiting import until
 
 AGENT = Caller("desk", "planner")
@@ -24,7 +25,6 @@ class Follower:
 
     def __init__(self) -> None:
         self.heard: list[tuple[float, float | None, str | None]] = []
-        self.hangs = False
 
     def plain(self, *news: Any) -> None:
         self.heard.append(news)
@@ -42,8 +42,12 @@ class Follower:
         await asyncio.Event().wait()
 
 
-def with_steps() -> Any:
-    return good(default_tool_meta={"auto_apply": True})
+@pytest.fixture
+async def computer() -> AsyncIterator[Computer]:
+    """Its tool `slow` takes steps, and reports them."""
+    async with Computer("laptop", policy=quick()) as computer:
+        await computer.put_server(good(default_tool_meta={"auto_apply": True}))
+        yield computer
 
 
 async def walk(computer: Computer, on_progress: Any, req_id: str = "r1", steps: int = 3, pause: float = 0) -> Any:
@@ -53,47 +57,33 @@ async def walk(computer: Computer, on_progress: Any, req_id: str = "r1", steps: 
 
 @pytest.mark.covers("computer-progress")
 @pytest.mark.parametrize("kind", ["plain", "patient", "broken"])
-async def test_progress_is_reported_in_order_and_a_failing_callback_harms_nothing(kind: str) -> None:
-    async with Computer("laptop", policy=quick()) as computer:
-        await computer.put_server(with_steps())
-        follower = Follower()
-        assert (await walk(computer, getattr(follower, kind)))["content"][0]["text"] == "done"
-        assert follower.heard == TOOK_STEPS
+async def test_progress_is_reported_in_order_and_a_failing_callback_harms_nothing(
+    computer: Computer, kind: str
+) -> None:
+    follower = Follower()
+    assert text_of(await walk(computer, getattr(follower, kind))) == "done"
+    assert follower.heard == TOOK_STEPS
 
 
 @pytest.mark.covers("computer-progress")
-async def test_a_callback_that_never_returns_holds_up_neither_its_call_nor_another() -> None:
-    async with Computer("laptop", policy=quick()) as computer:
-        await computer.put_server(with_steps())
-        stuck, other = Follower(), Follower()
-        results = await asyncio.gather(walk(computer, stuck.stuck), walk(computer, other.plain, "r2"))
-        assert [result["content"][0]["text"] for result in results] == ["done", "done"]
-        assert (stuck.heard, other.heard) == (TOOK_STEPS[:1], TOOK_STEPS)
+async def test_a_callback_that_never_returns_holds_up_neither_its_call_nor_another(computer: Computer) -> None:
+    stuck, other = Follower(), Follower()
+    results = await asyncio.gather(walk(computer, stuck.stuck), walk(computer, other.plain, "r2"))
+    assert [text_of(result) for result in results] == ["done", "done"]
+    assert (stuck.heard, other.heard) == (TOOK_STEPS[:1], TOOK_STEPS)
 
 
 @pytest.mark.covers("computer-progress", "computer-dedup")
-async def test_a_duplicate_of_a_running_call_gets_its_progress_from_then_on() -> None:
-    async with Computer("laptop", policy=quick()) as computer:
-        await computer.put_server(with_steps())
-        first, second = Follower(), Follower()
-        calls = [asyncio.create_task(walk(computer, first.plain, steps=600, pause=0.01))]
-        await until(lambda: first.heard)
-        calls.append(asyncio.create_task(walk(computer, second.plain, steps=600, pause=0.01)))
-        await until(lambda: second.heard)
-        computer.cancel("planner", "r1")
-        assert [(await call)["code"] for call in calls] == [499, 499]
-        assert first.heard[-1] == second.heard[-1]
-        assert len(computer.history) == 1
-
-
-@pytest.mark.covers("computer-progress", "secrets-masked")
-async def test_progress_messages_are_masked() -> None:
-    async with Computer("laptop", policy=quick()) as computer:
-        computer.mask.add(["step 2"])
-        await computer.put_server(with_steps())
-        follower = Follower()
-        await walk(computer, follower.plain)
-        assert [message for *_, message in follower.heard] == ["step 1", "***", "step 3"]
+async def test_a_duplicate_of_a_running_call_gets_its_progress_from_then_on(computer: Computer) -> None:
+    followers = first, second = Follower(), Follower()
+    calls = []
+    for follower in followers:
+        calls.append(asyncio.create_task(walk(computer, follower.plain, steps=600, pause=0.01)))
+        await until(lambda follower=follower: follower.heard)
+    computer.calls.cancel(AGENT, "r1")
+    assert [(await call)["code"] for call in calls] == [499, 499]
+    assert first.heard[-1] == second.heard[-1]
+    assert len(computer.history) == 1
 
 
 def _odd(number: int) -> int:
@@ -127,8 +117,8 @@ async def test_arguments_of_a_function_fit_its_schema_and_then_its_annotations_o
 async def test_configuration_is_announced_before_the_server_has_started() -> None:
     told: list[str] = []
     async with Computer("laptop", policy=quick()) as computer:
-        computer.on_update(told.append)
-        await computer.put_server(with_steps())
+        computer.agents.on_update(told.append)
+        await computer.put_server(good())
         await ready(computer, "good")
         assert told[0] == "config"
         assert "tool_list" in told

@@ -6,15 +6,16 @@ from typing import Annotated
 
 import pytest
 
-from a2c_smcp.computer.secrets import MASKED, Mask, config, messages, replace
-from a2c_smcp.computer.secrets.literals import Literals
-from a2c_smcp.mcp_host.config import validation
+from a2c_smcp.computer.secrets import messages, replace, rules
+from a2c_smcp.computer.secrets.mask import MASKED, Mask
+from a2c_smcp.computer.secrets.rules import Literals
+from a2c_smcp.mcp_host.config import inputs
 from a2c_smcp.mcp_host.config.servers import INPUT_CONTENTS, SERVER_CONTENTS, TOOL_META_CONTENTS, FieldContent
 
 
 @pytest.mark.parametrize(
     "table",
-    [config._RULES, messages._STRUCTURES, replace._BY_CONTENT, validation._SHOWN],
+    [rules._RULES, messages._STRUCTURES, replace._BY_CONTENT, inputs._SHOWN],
     ids=["masked", "shown", "replaced", "repr"],
 )
 def test_every_table_of_secrets_has_an_entry_for_each_mark(table: dict[FieldContent, object]) -> None:
@@ -27,12 +28,12 @@ def test_only_parameters_of_servers_are_marked_as_secrets() -> None:
 
 
 def test_a_field_that_is_marked_as_a_secret_is_hidden_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Parameters(validation.StrictModel):
+    class Parameters(inputs.StrictModel):
         colour: Annotated[str, FieldContent.SECRET]
 
-    contents = validation.contents_of(Parameters)
+    contents = inputs.contents_of(Parameters)
     literals = Literals()
-    mask = config._fields(config._by_content(contents))
+    mask = rules._fields(rules._by_content(contents))
     assert mask({"colour": "turquoise"}, literals) == {"colour": MASKED}
     assert literals.found == {"turquoise"}
     assert mask({"colour": "${input:colour}"}, literals) == {"colour": "${input:colour}"}

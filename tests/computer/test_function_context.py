@@ -2,73 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.protocol.questions import Answer, Question
-from a2c_smcp.registry import AsyncToolContext, Image, ToolContext, ToolResult
-from tests.computer.hosted import hosted
-from tests.computer.test_live_calls import progress_in
-from tests.computer.test_questions import answer, asked, begin
+from a2c_smcp.protocol.questions import Answer
+from tests.computer.hosted import Host, progress_in
+from tests.computer.supervised import text_of
 from tests.peer import Peer
+from tests.stage.functions import NAME, computer_with_functions
+from tests.stage.owners import AnsweringOwner
+from tests.stage.questions import answer, ask, asked, begin, request_in
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("registry-context")
 
-NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-PASSWORD = {"type": "object", "properties": {"password": {"type": "string"}}, "required": ["password"]}
-
-
-def computer_with_functions(**options: Any) -> Computer:
-    computer = Computer("laptop", **options)
-
-    @computer.tool(auto_apply=True)
-    def greet(context: ToolContext) -> str:
-        context.progress(1, 2)
-        context.log("warning", "about to ask", logger="greeter")
-        found = context.ask("Who are you?", NAME)
-        return f"hi {(found.content or {}).get('name', found.action)}"
-
-    @computer.tool(auto_apply=True)
-    async def steps(pause: float, context: AsyncToolContext) -> str:
-        for step in range(8):
-            await context.progress(step)
-            await asyncio.sleep(pause)
-        return "done"
-
-    @computer.tool(auto_apply=True)
-    async def sign_in(context: AsyncToolContext) -> str:
-        found = await context.ask("Your password?", PASSWORD)
-        return f"it is {(found.content or {}).get('password')}"
-
-    @computer.tool(auto_apply=True)
-    def chart() -> ToolResult:
-        return ToolResult(["see", Image(b"png")], {"bars": 2}, meta={"trace": "7"})
-
-    return computer
-
 
 @pytest.fixture
-async def start(shared_hub: Any, office: str, tmp_path: Path) -> AsyncIterator[Any]:
-    async with AsyncExitStack() as stack:
+def start(host: Host) -> Any:
+    async def begin_hosting(**options: Any) -> Computer:
+        computer = computer_with_functions(**options)
+        await host(computer)
+        return computer
 
-        async def begin_hosting(**options: Any) -> Computer:
-            computer = computer_with_functions(**options)
-            await stack.enter_async_context(hosted(computer, shared_hub.url, office, tmp_path))
-            return computer
-
-        yield begin_hosting
-
-
-def text_of(result: dict[str, Any]) -> str:
-    text: str = result["content"][0]["text"]
-    return text
+    return begin_hosting
 
 
 async def test_a_function_reports_logs_and_asks_the_agent(start: Any, agent: Peer) -> None:
@@ -82,15 +40,14 @@ async def test_a_function_reports_logs_and_asks_the_agent(start: Any, agent: Pee
     assert progress_in(agent, "c1") == [1]
     told = await agent.hears("notify:tell_log", mcp_server="python", level="warning", logger="greeter")
     assert told["data"] == "about to ask"
-    assert [line.text for line in computer.server_logs.of("python")] == ["about to ask"]
+    assert [line.text for line in computer.owner.server_logs.of("python")] == ["about to ask"]
 
 
 async def test_a_function_asks_the_owner_first(start: Any, agent: Peer) -> None:
-    async def owner(question: Question) -> Answer:
-        return Answer("accept", {"name": f"the owner, of {question.server} {question.tool}"})
-
+    owner = AnsweringOwner(Answer("accept", {"name": "the owner"}))
     await start(on_question=owner)
-    assert text_of(await begin(agent, "greet")) == "hi the owner, of python greet"
+    assert text_of(await begin(agent, "greet")) == "hi the owner"
+    assert [(question.server, question.tool) for question in owner.asked] == [("python", "greet")]
 
 
 async def test_a_function_learns_that_nobody_can_answer(start: Any, agent: Peer) -> None:
@@ -103,20 +60,13 @@ async def test_a_function_learns_that_nobody_can_answer(start: Any, agent: Peer)
 
 async def test_an_agent_that_speaks_mcp_gets_the_questions_as_results(start: Any, agent: Peer) -> None:
     await start()
-    first = await begin(agent, "greet", questions="result", req_id="c1")
-    assert first["resultType"] == "input_required"
-    ((key, request),) = first["inputRequests"].items()
-    assert request["params"]["message"] == "Who are you?"
-    responses = {key: {"action": "accept", "content": {"name": "Ada"}}}
-    state = first["requestState"]
-    last = await begin(agent, "greet", questions="result", req_id="c2", input_responses=responses, request_state=state)
-    assert text_of(last) == "hi Ada"
+    first = await ask(agent, "greet")
+    assert request_in(first)[1]["params"]["message"] == "Who are you?"
+    assert text_of(await ask(agent, "greet", first, content={"name": "Ada"})) == "hi Ada"
 
 
 async def test_secrets_that_a_function_asks_for_are_masked(start: Any, agent: Peer) -> None:
-    async def owner(question: Question) -> Answer:
-        return Answer("accept", {"password": "correct-horse-battery"})
-
+    owner = AnsweringOwner(Answer("accept", {"password": "correct-horse-battery"}))
     computer: Computer = await start(on_question=owner)
     assert text_of(await begin(agent, "sign_in")) == "it is ***"
     assert computer.history[-1]["success"]

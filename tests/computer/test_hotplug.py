@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
-from a2c_smcp.mcp_host.policy import HostPolicy
-from tests.computer.hosted import hosted, pids_with, ready
+from a2c_smcp.mcp_host.limits import HostLimits
+from tests.computer.hosted import Host, pids_with, ready
 from tests.computer.pace import within
-from tests.computer.supervised import good, naughty
+from tests.computer.supervised import good, naughty, text_of
 from tests.peer import Peer
 from tests.waiting import until
 
 ALLOWED = {"auto_apply": True}
-SHORT_FAREWELL = replace(HostPolicy(), farewell_limit=0.3)
+SHORT_FAREWELL = replace(HostLimits(), farewell_limit=0.3)
 
 
 @pytest.fixture
@@ -34,23 +30,17 @@ def marker() -> str:
 
 
 @pytest.fixture
-async def laptop(shared_hub: Any, office: str, tmp_path: Path, marker: str, agent: Peer) -> AsyncIterator[Computer]:
+async def laptop(host: Host, marker: str, agent: Peer) -> Computer:
     """A computer with a server that is ready, of which the agent has heard everything."""
     computer = Computer("laptop", policy=SHORT_FAREWELL)
     computer.add_server(good(default_tool_meta=ALLOWED, env={"MARKER": marker}))
-    async with hosted(computer, shared_hub.url, office, tmp_path):
-        await ready(computer, "good")
-        await quiet(agent, "add")
-        yield computer
-
-
-async def quiet(agent: Peer, tool: str) -> None:
-    """Waits until the agent has been told of a tool, and lets it forget what it heard."""
+    await host(computer, "good")
     async with asyncio.timeout(30):
-        while tool not in await tools(agent):
+        while "add" not in await tools(agent):
             await agent.hears("notify:update_tool_list")
     await agent.hears("notify:update_tool_list")
     (await agent.heard_until_now()).clear()
+    return computer
 
 
 async def tools(agent: Peer) -> set[str]:
@@ -59,9 +49,7 @@ async def tools(agent: Peer) -> set[str]:
 
 
 async def text(agent: Peer, tool: str, **params: Any) -> str:
-    answer = await agent.call_tool("laptop", tool, timeout=10, params=params)
-    said: str = answer["content"][0]["text"]
-    return said
+    return text_of(await agent.call_tool("laptop", tool, timeout=10, params=params))
 
 
 @pytest.mark.covers("computer-serves", "computer-recovers")
@@ -93,7 +81,7 @@ async def shown(agent: Peer, desktop: str) -> None:
     while True:
         known = desktops_in(agent)
         if (await agent.request("client:get_desktop", "laptop", desktop_size=1))["desktops"] == [desktop]:
-            assert known
+            await until(lambda: desktops_in(agent) > 0)
             return
         await until(lambda: desktops_in(agent) > known)  # noqa: B023
 
@@ -103,69 +91,58 @@ def desktops_in(agent: Peer) -> int:
 
 
 @pytest.mark.covers("computer-recovers")
-async def test_a_killed_server_fails_its_calls_at_once_is_back_soon_and_the_agent_is_notified_twice(
+async def test_a_killed_server_fails_its_calls_at_once_its_tools_stay_listed_and_the_next_call_waits_for_it(
     laptop: Computer, agent: Peer, marker: str
 ) -> None:
     calls = [asyncio.create_task(agent.call_tool("laptop", "slow", 60, params={"steps": 600})) for _ in range(3)]
     await until(lambda: len(laptop.history) == 3)
+    before = await tools(agent)
     with within(3):
         with within(1):
             for pid in pids_with(marker):
                 os.kill(pid, signal.SIGKILL)
             answers = await asyncio.gather(*calls)
         assert all(answer["isError"] for answer in answers)
-        await agent.hears("notify:update_tool_list", computer="laptop")
-        assert "add" not in await tools(agent)
-        (await agent.heard_until_now()).clear()
-        await agent.hears("notify:update_tool_list", computer="laptop")
-    assert "add" in await tools(agent)
-    assert await text(agent, "add", a=1, b=1) == "2"
+        assert laptop.status()["good"].state == "backoff"
+        assert await tools(agent) == before
+        assert await text(agent, "add", a=1, b=1) == "2"
+    assert laptop.status()["good"].state == "ready"
+    assert "notify:update_tool_list" not in [name for name, _ in await agent.heard_until_now()]
 
 
 @pytest.mark.covers("supervise-isolation")
-async def test_five_servers_that_misbehave_harm_none_of_the_five_that_do_not(
-    shared_hub: Any, agent: Peer, office: str, tmp_path: Path
-) -> None:
+async def test_five_servers_that_misbehave_harm_none_of_the_five_that_do_not(host: Host, agent: Peer) -> None:
     computer = Computer("laptop", policy=SHORT_FAREWELL)
     fine = [f"fine{number}" for number in range(5)]
-    missing = {"name": "missing", "server_parameters": {"command": "/no/such/program"}}
-    bad = [naughty(mode) for mode in ("exits", "hangs_at_initialize", "hangs_at_list", "updates")]
-    for config in (*bad, parse_server(missing), *(renamed(name) for name in fine)):
-        computer.add_server(config)
-    async with AsyncExitStack() as stack:
-        with within(5):
-            await stack.enter_async_context(hosted(computer, shared_hub.url, office, tmp_path))
-            await ready(computer, *fine)
-        for _ in range(3):
-            said = await asyncio.gather(*(text(agent, f"echo-{name}", of=name) for name in fine))
-            assert all(name in each for name, each in zip(fine, said, strict=True))
-        assert not {"exits", "hangs_at_initialize", "missing"} & {
-            name for name, status in computer.status().items() if status.state == "ready"
-        }
-
-
-def renamed(name: str) -> MCPServerConfig:
-    return naughty("fine", name=name, tool_meta={"echo": {"alias": f"echo-{name}", **ALLOWED}})
+    computer.add_server({"name": "missing", "command": "/no/such/program"})
+    for mode in ("exits", "hangs_at_initialize", "hangs_at_list", "updates"):
+        computer.add_server(naughty(mode))
+    for name in fine:
+        computer.add_server(naughty("fine", name=name, tool_meta={"echo": {"alias": f"echo-{name}", **ALLOWED}}))
+    with within(5):
+        await host(computer, *fine)
+    for _ in range(3):
+        said = await asyncio.gather(*(text(agent, f"echo-{name}", of=name) for name in fine))
+        assert all(name in each for name, each in zip(fine, said, strict=True))
+    states = {name: status.state for name, status in computer.status().items()}
+    assert "ready" not in {states[name] for name in ("exits", "hangs_at_initialize", "missing")}
 
 
 @pytest.mark.covers("inputs-sources")
-async def test_an_input_that_changes_restarts_exactly_the_servers_that_use_it(
-    shared_hub: Any, agent: Peer, office: str, tmp_path: Path, marker: str
-) -> None:
+async def test_an_input_that_changes_restarts_exactly_the_servers_that_use_it(host: Host, marker: str) -> None:
     computer = Computer("laptop", values={"one": "first", "other": "first"})
     computer.define_inputs([{"type": "promptString", "id": id_, "description": ""} for id_ in ("one", "other")])
     uses = {"a": "${input:one}", "b": "${input:other}", "c": "x${input:one}x", "d": "nothing"}
     for name, value in uses.items():
         computer.add_server(naughty("fine", name=name, env={"MARKER": f"{marker}-{name}", "VALUE": value}))
-    async with hosted(computer, shared_hub.url, office, tmp_path):
-        await ready(computer, *uses)
-        before = {name: pids_with(f"{marker}-{name}") for name in uses}
-        await computer.inputs.set("one", "second")
-        await until(lambda: all(pids_with(f"{marker}-{name}") not in ([], before[name]) for name in "ac"))
-        await ready(computer, *uses)
-        after = {name: pids_with(f"{marker}-{name}") for name in uses}
-        assert [name for name in uses if after[name] != before[name]] == ["a", "c"]
-        assert pids_with("VALUE=xsecondx") == after["c"]
+    await host(computer, *uses)
+    before = {name: pids_with(f"{marker}-{name}") for name in uses}
+    await computer.inputs.set("one", "second")
+    await until(lambda: all(pids_with(f"{marker}-{name}") not in ([], before[name]) for name in "ac"))
+    await ready(computer, *uses)
+    after = {name: pids_with(f"{marker}-{name}") for name in uses}
+    assert [name for name in uses if after[name] != before[name]] == ["a", "c"]
+    assert pids_with("VALUE=xsecondx") == after["c"]
 
 
 @pytest.mark.covers("tools-names")
@@ -180,23 +157,6 @@ async def test_a_server_that_comes_later_never_takes_the_name_of_anothers_tool(l
     assert await owner(agent, "add") == "good"
     await laptop.remove_server("good")
     assert await owner(agent, "add") == "aaa"
-
-
-@pytest.mark.covers("tools-names")
-async def test_a_tool_that_is_called_like_one_of_another_server_shows_whose_it_is(
-    laptop: Computer, agent: Peer
-) -> None:
-    await laptop.put_server(good(name="mail", default_tool_meta=ALLOWED))
-    await ready(laptop, "mail")
-    await text(agent, "grow", name="mail__send")
-    await until_listed(agent, "good__mail__send")
-    assert "mail__send" not in await tools(agent)
-
-
-async def until_listed(agent: Peer, tool: str) -> None:
-    async with asyncio.timeout(30):
-        while tool not in await tools(agent):
-            await agent.hears("notify:update_tool_list")
 
 
 async def owner(agent: Peer, tool: str) -> str:

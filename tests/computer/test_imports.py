@@ -5,53 +5,31 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from a2c_smcp.computer.configuration.files import Configuration
-from a2c_smcp.computer.imports.convert import Conversion, convert
-from a2c_smcp.computer.imports.exporting import STYLES, export
-from a2c_smcp.computer.imports.programs import PLAIN, PROGRAMS, Document, Machine, Program, program_of
-from a2c_smcp.computer.inputs.definitions import render
-from a2c_smcp.mcp_host.config.servers import parse_server
+from a2c_smcp.computer.configuration.convert import Conversion, convert
+from a2c_smcp.computer.configuration.definitions import render
+from a2c_smcp.computer.configuration.programs import PLAIN, PROGRAMS, Document, Machine, Program, program_of
 
 pytestmark = pytest.mark.covers("program-import")
 
 FOLDER = Path("/srv/shop")
 LINUX = {"HOME": "/home/ann"}
 MAC = {"HOME": "/Users/ann"}
-WINDOWS = {"USERPROFILE": "C:/Users/ann", "APPDATA": "D:/Roaming"}
+BARE = {"USERPROFILE": "C:/Users/ann"}
+WINDOWS = {**BARE, "APPDATA": "D:/Roaming"}
+CLAUDE, LIBRARY = "Claude/claude_desktop_config.json", "/Users/ann/Library/Application Support"
 
 PLACES = {
-    "linux": ("linux", LINUX, "claude-desktop", ["/home/ann/.config/Claude/claude_desktop_config.json"]),
-    "linux, elsewhere": (
-        "linux",
-        {**LINUX, "XDG_CONFIG_HOME": "/etc/ann"},
-        "claude-desktop",
-        ["/etc/ann/Claude/claude_desktop_config.json"],
-    ),
-    "macOS": (
-        "darwin",
-        MAC,
-        "claude-desktop",
-        ["/Users/ann/Library/Application Support/Claude/claude_desktop_config.json"],
-    ),
-    "Windows": ("win32", WINDOWS, "claude-desktop", ["D:/Roaming/Claude/claude_desktop_config.json"]),
-    "Windows without APPDATA": (
-        "win32",
-        {"USERPROFILE": "C:/Users/ann"},
-        "claude-desktop",
-        ["C:/Users/ann/AppData/Roaming/Claude/claude_desktop_config.json"],
-    ),
+    "linux": ("linux", LINUX, "claude-desktop", [f"/home/ann/.config/{CLAUDE}"]),
+    "linux, elsewhere": ("linux", {**LINUX, "XDG_CONFIG_HOME": "/etc/ann"}, "claude-desktop", [f"/etc/ann/{CLAUDE}"]),
+    "macOS": ("darwin", MAC, "claude-desktop", [f"{LIBRARY}/{CLAUDE}"]),
+    "Windows": ("win32", WINDOWS, "claude-desktop", [f"D:/Roaming/{CLAUDE}"]),
+    "Windows without APPDATA": ("win32", BARE, "claude-desktop", [f"C:/Users/ann/AppData/Roaming/{CLAUDE}"]),
     "Claude Code": ("linux", LINUX, "claude-code", ["/srv/shop/.mcp.json", "/home/ann/.claude.json"]),
     "Cursor": ("win32", WINDOWS, "cursor", ["/srv/shop/.cursor/mcp.json", "C:/Users/ann/.cursor/mcp.json"]),
-    "VS Code": (
-        "darwin",
-        MAC,
-        "vscode",
-        ["/srv/shop/.vscode/mcp.json", "/Users/ann/Library/Application Support/Code/User/mcp.json"],
-    ),
+    "VS Code": ("darwin", MAC, "vscode", ["/srv/shop/.vscode/mcp.json", f"{LIBRARY}/Code/User/mcp.json"]),
 }
 
 
@@ -66,9 +44,7 @@ def test_each_program_has_its_files_where_the_platform_has_them(
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_file_that_is_named_is_recognised(program: str) -> None:
     machine = Machine.here(LINUX, "linux", FOLDER)
-    assert [program_of(path).name for path in PROGRAMS[program].files(machine)] == [program] * len(
-        PROGRAMS[program].paths
-    )
+    assert {program_of(path).name for path in PROGRAMS[program].files(machine)} == {program}
     assert program_of(Path("/srv/shop/mcp.json")) is PLAIN
 
 
@@ -77,13 +53,6 @@ def converted(
 ) -> Conversion:
     machine = Machine.here({**LINUX, "TOKEN": "of this shell"}, "linux", FOLDER)
     return convert([Document(Path("file.json"), program, FOLDER, {"s": server}, inputs)], machine, keep)
-
-
-def filled(text: str, program: Program) -> str:
-    found = converted({"command": "x", "args": [text]}, program)
-    (argument,) = found.servers["s"]["server_parameters"]["args"]
-    assert isinstance(argument, str)
-    return argument
 
 
 DESKTOP, CODE, CURSOR = PROGRAMS["claude-desktop"], PROGRAMS["claude-code"], PROGRAMS["cursor"]
@@ -103,17 +72,14 @@ TEXTS = {
 
 @pytest.mark.parametrize(("text", "program", "expected"), TEXTS.values(), ids=TEXTS)
 def test_variables_are_read_as_their_program_reads_them(text: str, program: Program, expected: str) -> None:
-    assert filled(text, program) == expected
+    found = converted({"command": "x", "args": [text]}, program)
+    assert found.servers["s"]["server_parameters"]["args"] == [expected]
 
 
 def test_a_variable_is_one_input_with_its_default_and_two_defaults_are_two_inputs() -> None:
     found = converted({"command": "x", "args": ["${X}", "${X:-1}", "${X:-2}", "${TOKEN}"]}, CODE)
-    assert found.servers["s"]["server_parameters"]["args"] == [
-        "${input:X}",
-        "${input:X}",
-        "${input:X-2}",
-        "${input:TOKEN}",
-    ]
+    args = ["${input:X}", "${input:X}", "${input:X-2}", "${input:TOKEN}"]
+    assert found.servers["s"]["server_parameters"]["args"] == args
     assert {id_: each.get("default") for id_, each in found.inputs.items()} == {"X": "1", "X-2": "2", "TOKEN": None}
     assert found.inputs["TOKEN"]["password"] is True
     assert found.secrets == ()
@@ -145,7 +111,7 @@ HARMLESS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("server", "id_"), SECRETS.values(), ids=SECRETS)
 def test_a_secret_is_found_named_and_kept_if_wanted(server: dict[str, Any], id_: str) -> None:
     found = converted(server, DESKTOP)
-    assert "SECRET" not in repr(found.servers)
+    assert "SECRET" not in repr(found)
     assert [secret.id for secret in found.secrets] == [id_]
     assert f"${{input:{id_}}}" in repr(found.servers)
     assert found.inputs[id_]["password"] is True
@@ -160,12 +126,6 @@ def test_ordinary_values_stay_as_they_are_written(server: dict[str, Any]) -> Non
     found = converted(server, DESKTOP)
     assert found.secrets == ()
     assert found.servers["s"]["server_parameters"] == server
-
-
-def test_a_repr_shows_no_secret() -> None:
-    secret = uuid4().hex
-    found = converted({"command": "x", "env": {"A_KEY": secret}}, inputs=({"id": "i", "type": "command"},))
-    assert secret not in repr(found)
 
 
 def test_an_input_that_is_defined_does_not_stand_for_a_secret_of_that_name() -> None:
@@ -211,21 +171,8 @@ def test_imported_tools_ask_for_approval_and_a_note_says_so() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("server", "kept"),
-    [
-        (
-            {"command": "x", "sandbox": {"read": ["${HOME}/notes"], "connect": [443]}},
-            {"read": ["/home/ann/notes"], "connect": [443]},
-        ),
-        ({"type": "stdio", "server_parameters": {"command": "x", "sandbox": "strict"}}, "strict"),
-    ],
-)
-def test_a_sandbox_is_kept_by_import_and_export(server: dict[str, Any], kept: Any) -> None:
-    (imported,) = converted(server).servers.values()
-    assert imported["sandbox"] == kept
-    written = export(Configuration({"s": parse_server(imported, "s")}), STYLES["claude-code"])
-    assert written.servers["s"]["sandbox"] == kept
-    assert written.notes == (
-        "servers.s.sandbox is written, and other programs ignore it: they run the server without one",
-    )
+def test_an_import_keeps_a_sandbox() -> None:
+    found = converted({"command": "x", "sandbox": {"read": ["${HOME}/notes"], "connect": [443]}})
+    assert found.servers["s"]["sandbox"] == {"read": ["/home/ann/notes"], "connect": [443]}
+    found = converted({"type": "stdio", "server_parameters": {"command": "x", "sandbox": "strict"}})
+    assert found.servers["s"]["sandbox"] == "strict"

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import resource
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from a2c_smcp.computer.calls.journal import Journal, JournalFailed, Key, journal_of
 from a2c_smcp.errors import RateLimited
+from tests.on_disk import full_disk, mode_of
+from tests.stage.place import Place
+
+pytestmark = pytest.mark.covers("computer-dedup")
 
 CALL, OTHER = b"a" * 32, b"b" * 32
 
 
 def key(number: object = 1) -> Key:
-    return "desk", "planner", f"r{number}"
+    return "desk", "planner", "", f"r{number}"
 
 
 def outcomes(journal: Journal, *numbers: object) -> list[str | None]:
@@ -30,16 +32,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "instances" / "x.calls"
 
 
-@contextmanager
-def opened(path: Path, **limits: float) -> Iterator[Journal]:
-    journal = Journal(path, **limits)  # type: ignore[arg-type]
-    try:
-        yield journal
-    finally:
-        journal.close()
+def opened(path: Path, **limits: Any) -> closing[Journal]:
+    return closing(Journal(path, **limits))
 
 
-@pytest.mark.covers("computer-dedup")
 def test_the_next_process_knows_which_calls_were_begun_and_how_they_ended(path: Path) -> None:
     with opened(path) as journal:
         for number in (1, 2, 3):
@@ -54,7 +50,6 @@ def test_the_next_process_knows_which_calls_were_begun_and_how_they_ended(path: 
             assert (found.is_of(CALL), found.is_of(OTHER)) == (True, False)
 
 
-@pytest.mark.covers("computer-dedup")
 @pytest.mark.parametrize("lost", range(1, 120, 7))
 def test_a_torn_end_of_the_file_costs_no_line_but_the_torn_one(path: Path, lost: int) -> None:
     with opened(path) as journal:
@@ -78,7 +73,6 @@ def test_whatever_else_stands_in_the_file_is_passed_over(path: Path, odd: bytes)
         assert outcomes(journal, 1, 2) == ["begun", None]
 
 
-@pytest.mark.covers("computer-dedup")
 def test_a_second_process_begins_no_call_until_the_first_has_ended_and_then_knows_its_calls(path: Path) -> None:
     with opened(path) as second:
         with opened(path) as first:
@@ -91,13 +85,12 @@ def test_a_second_process_begins_no_call_until_the_first_has_ended_and_then_know
         second.begin(key(2), CALL)
 
 
-@pytest.mark.covers("computer-dedup")
 def test_a_call_that_cannot_be_written_down_does_not_begin_and_the_journal_stays_intact(
     path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with opened(path) as journal:
         journal.begin(key(1), CALL)
-        with no_file_larger_than(path.stat().st_size + 10), capfd.disabled():
+        with full_disk(path.stat().st_size + 10), capfd.disabled():
             for _ in range(3):
                 with pytest.raises(JournalFailed):
                     journal.begin(key(2), CALL)
@@ -109,7 +102,6 @@ def test_a_call_that_cannot_be_written_down_does_not_begin_and_the_journal_stays
         assert outcomes(journal, 1, 2, 3) == ["begun", None, "begun"]
 
 
-@pytest.mark.covers("computer-dedup")
 def test_a_failing_journal_is_logged_with_its_path_which_agents_do_not_see(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,14 +115,29 @@ def test_a_failing_journal_is_logged_with_its_path_which_agents_do_not_see(
         journal.begin(key(1), CALL)
 
 
+async def test_a_second_process_of_a_computer_ends_at_once_and_names_the_first(
+    place: Place, shared_hub: Any, office: str
+) -> None:
+    words = ("computer", "--name", "laptop", "--url", shared_hub.url, "--office", office)
+    first = await place.start(*words)
+    await first.says(f"joined {office}")
+    second = await place.run(*words)
+    assert (second.code, f"this computer runs already as process {first.process.pid}" in second.err) == (1, True)
+    assert "joined" not in second.err
+    elsewhere = await place.start(*words[:-1], f"{office}-2")
+    await elsewhere.says("joined")
+    await first.kill()
+    third = await place.start(*words)
+    await third.says(f"joined {office}")
+
+
 def test_it_is_for_its_owner_alone_and_holds_no_names(path: Path) -> None:
     with opened(path) as journal:
         journal.begin(key("secret"), CALL)
-        assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
+        assert {mode_of(file) for file in path.parent.iterdir()} == {0o600}
         assert not any(word in path.read_bytes() for word in (b"secret", b"desk", b"planner", CALL))
 
 
-@pytest.mark.covers("computer-dedup")
 def test_a_full_journal_drops_ended_calls_and_then_refuses_new_ones(path: Path) -> None:
     with opened(path, most=3) as journal:
         for number in (1, 2, 3):
@@ -147,16 +154,14 @@ def test_a_full_journal_drops_ended_calls_and_then_refuses_new_ones(path: Path) 
             journal.begin(key(5), CALL)
 
 
-@pytest.mark.covers("computer-dedup")
 def test_calls_are_forgotten_in_time_also_across_processes(path: Path) -> None:
     now = [1000.0]
     for seconds, expected in ((0, [None]), (90, ["begun"]), (20, [None])):
         now[0] += seconds
-        journal = Journal(path, keep=100, clock=lambda: now[0])
-        assert outcomes(journal, 1) == expected
-        if not seconds:
-            journal.begin(key(1), CALL)
-        journal.close()
+        with opened(path, keep=100, clock=lambda: now[0]) as journal:
+            assert outcomes(journal, 1) == expected
+            if not seconds:
+                journal.begin(key(1), CALL)
 
 
 def test_the_file_does_not_grow_with_forgotten_calls_and_keeps_all_others(path: Path) -> None:
@@ -169,14 +174,3 @@ def test_the_file_does_not_grow_with_forgotten_calls_and_keeps_all_others(path: 
     with opened(path, most=100) as journal:
         assert outcomes(journal, "first", 5999) == ["begun", "done"]
         assert path.stat().st_size < 20_000
-
-
-@contextmanager
-def no_file_larger_than(size: int) -> Iterator[None]:
-    """As a disk that is full would: a write gets that far, and the next one fails."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

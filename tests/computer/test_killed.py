@@ -13,18 +13,15 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import SMCPError
-from tests.agent.test_reconnect import separate_server
-from tests.agent.twins import SOON
 from tests.computer.killable_computer import killable_computer, notes_in
 from tests.peer import NAMESPACE, Peer
 from tests.ports import free_port
+from tests.stage.agent import SOON
+from tests.stage.calls import verdict
+from tests.stage.worker import separate_server
 from tests.waiting import until
 
 WAITS, ENDS = {"text": "once", "ends": False}, {"text": "ended", "ends": True}
-
-
-def verdict(answer: dict[str, Any]) -> tuple[Any, Any]:
-    return answer["code"], answer["details"]["outcome"]
 
 
 @pytest.mark.covers("computer-dedup", "calls-outcome")

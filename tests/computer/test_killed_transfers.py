@@ -12,14 +12,13 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import BlobNotAccessible
-from tests.agent.test_reconnect import separate_server
-from tests.agent.twins import SOON
 from tests.computer.hosted import hosted
 from tests.computer.servers.contents import binary
 from tests.computer.transferring import (
     QUICK,
     SIZE,
     computer_in,
+    offered,
     offering_computer,
     parts_in,
     sending_agent,
@@ -28,6 +27,8 @@ from tests.computer.transferring import (
 from tests.conftest import Hub
 from tests.on_disk import content_of, names_in
 from tests.ports import free_port
+from tests.stage.agent import SOON
+from tests.stage.worker import separate_server
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("transfers-resumed", "transfers-verified")
@@ -56,7 +57,7 @@ async def test_a_server_that_is_killed_and_started_again_costs_no_byte(office: s
         )
         agent = AsyncSMCPAgentClient("planner", url=url, office=office, reconnect=SOON)
         await stack.enter_async_context(agent)
-        handle = (await agent.emit_tool_call("laptop", "offer")).text
+        handle = await offered(agent)
 
         async def during(begin: Callable[[Callable[..., None]], Any]) -> Any:
             nonlocal server
@@ -80,7 +81,7 @@ async def test_a_computer_that_is_killed_ends_a_download_with_one_error_and_take
     folder.mkdir()
     async with AsyncSMCPAgentClient("planner", url=url, office=office, reconnect=SOON) as agent:
         async with offering_computer(url, office, tmp_path) as computer:
-            handle = (await agent.emit_tool_call("laptop", "offer")).text
+            handle = await offered(agent)
             report = in_the_middle(computer.kill)
             fetching = asyncio.create_task(agent.save_blob("laptop", handle, folder / "file", report))
             await computer.wait()

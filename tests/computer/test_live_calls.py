@@ -9,18 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.computer.test_questions import NEWER, Asking, Start, begin, both, said, start
-from tests.computer.test_requests import CarelessServer
+from tests.computer.hosted import CarelessServer, progress_in
 from tests.peer import Peer
+from tests.stage.questions import NEWER, Asking, Start, begin, both, said
 from tests.waiting import until
-
-__all__ = ["start"]
-
-
-def progress_in(agent: Peer, req_id: str) -> list[float]:
-    return [
-        data["progress"] for name, data in agent.heard if name == "notify:tell_progress" and data["req_id"] == req_id
-    ]
 
 
 @both
@@ -35,15 +27,8 @@ async def test_progress_is_told_before_the_answer_and_only_for_calls_that_ask(
         told = progress_in(agent, f"c{number}")
         assert (told[0], told[-1]) == (1, 3), agent.heard[before:]
     last = next(data for name, data in reversed(agent.heard) if name == "notify:tell_progress")
-    assert last == {
-        "agent": "planner",
-        "computer": "laptop",
-        "office_id": agent.office,
-        "req_id": "c19",
-        "progress": 3,
-        "total": 3,
-        "message": "step 3",
-    }
+    about = {"agent": "planner", "computer": "laptop", "office_id": agent.office, "req_id": "c19"}
+    assert last == {**about, "seat": await agent.seat(), "progress": 3, "total": 3, "message": "step 3"}
     await begin(agent, "chat", req_id="silent")
     await agent.heard_until_now()
     assert progress_in(agent, "silent") == []
@@ -76,28 +61,30 @@ async def test_logs_are_kept_for_the_owner_and_told_to_an_agent_that_asks(
 ) -> None:
     asking = await start()
     await begin(agent, "chat")
-    await until(lambda: asking.computer.logs("asking"))
-    lines = asking.computer.logs("asking", "debug")
+    await until(lambda: asking.computer.owner.logs("asking"))
+    lines = asking.computer.owner.logs("asking", "debug")
     assert lines[0][1:] == ("debug", "chat", '{"step":0}')
-    assert asking.computer.logs("asking", "info") == []
+    assert asking.computer.owner.logs("asking", "info") == []
     assert "notify:tell_log" not in dict(await agent.heard_until_now())
+
+    async def set_level(**about: Any) -> Any:
+        return await agent.request("client:set_log_level", "laptop", **about)
+
     for wrong in ({"level": "loud"}, {}, {"level": "debug", "mcp_server": ""}):
-        assert (await agent.request("client:set_log_level", "laptop", **wrong))["code"] == 400
-    unknown = await agent.request("client:set_log_level", "laptop", level="debug", mcp_server="nothing")
-    assert unknown["code"] == 404
-    answer = await agent.request("client:set_log_level", "laptop", level="debug", mcp_server="asking", req_id="l1")
-    assert answer == {"req_id": "l1"}
+        assert (await set_level(**wrong))["code"] == 400
+    assert (await set_level(level="debug", mcp_server="nothing"))["code"] == 404
+    assert await set_level(level="debug", mcp_server="asking", req_id="l1") == {"req_id": "l1"}
     assert asking.levels == ["level:debug"]
     await begin(agent, "chat")
     told = await agent.hears("notify:tell_log", mcp_server="asking", level="debug", logger="chat")
     assert (told["agent"], told["data"]) == ("planner", {"step": 0})
     await agent.ask("server:leave_office", {"office_id": office})
     agent.heard.clear()
-    await until(lambda: asking.computer.server_logs.level_for("asking") is None)
+    await until(lambda: asking.computer.owner.server_logs.level_for("asking") is None)
     await agent.join("agent", "planner", office)
     await begin(agent, "chat")
     assert "notify:tell_log" not in dict(await agent.heard_until_now())
-    await asking.computer.set_log_level("asking", "warning")
+    await asking.computer.owner.set_log_level("asking", "warning")
     assert asking.levels[-1] == "level:warning"
 
 
@@ -116,29 +103,21 @@ async def test_meta_of_the_agent_reaches_the_server_and_back_without_our_own_key
 @pytest.mark.covers("tools-meta")
 async def test_tools_say_their_title_icons_and_execution(start: Start, agent: Peer) -> None:
     await start()
-    tools = (await agent.request("client:get_tools", "laptop"))["tools"]
-    meta = tools[0]["meta"]
-    assert json.loads(meta["MCP_TOOL_TITLE"]) == "A tool"
-    assert json.loads(meta["MCP_TOOL_ICONS"])[0]["src"] == "https://example.org/icon.png"
-    assert json.loads(meta["MCP_TOOL_EXECUTION"]) == {"taskSupport": "forbidden"}
+    meta = (await agent.request("client:get_tools", "laptop"))["tools"][0]["meta"]
+    title, icons, execution = (json.loads(meta[f"MCP_TOOL_{name}"]) for name in ("TITLE", "ICONS", "EXECUTION"))
+    assert (title, execution) == ("A tool", {"taskSupport": "forbidden"})
+    assert icons[0]["src"] == "https://example.org/icon.png"
 
 
 MALFORMED: list[tuple[str, Any]] = [
-    ("progress", "yes"),
-    ("questions", "always"),
-    ("extend", 1),
-    ("input_responses", []),
-    ("request_state", 5),
-    ("client_capabilities", "all"),
-    ("_meta", [1]),
+    *(("progress", "yes"), ("questions", "always"), ("extend", 1), ("input_responses", []), ("request_state", 5)),
+    *(("client_capabilities", "all"), ("_meta", [1])),
 ]
 
 
 @pytest.mark.covers("computer-malformed")
 @pytest.mark.parametrize(("field", "value"), MALFORMED)
-async def test_a_malformed_option_is_refused_with_its_name(
-    start: Start, agent: Peer, field: str, value: object
-) -> None:
+async def test_a_malformed_option_is_refused_with_its_name(start: Start, agent: Peer, field: str, value: Any) -> None:
     asking = await start()
     refused = await begin(agent, "chat", **{field: value})
     assert (refused["code"], refused["details"]["field"], asking.notes) == (400, field, [])

@@ -13,11 +13,15 @@ from mcp_types import methods as mcp
 
 from a2c_smcp import mcp_host
 from a2c_smcp.computer import Caller, Computer
+from a2c_smcp.protocol import operations, questions
 from a2c_smcp.protocol.events import EVENTS
-from a2c_smcp.protocol.mcp_features import FEATURES, REVISIONS, MCPFeature
+from reference.features import FEATURES, REVISIONS, MCPFeature
+
+pytestmark = pytest.mark.covers("mcp-features")
 
 RECORDER = Path(__file__).parent / "servers" / "recorder.py"
 SOURCES = "\n".join(path.read_text("utf-8") for path in Path(*mcp_host.__path__).rglob("*.py"))
+SOURCES += "".join(Path(module.__file__).read_text("utf-8") for module in (operations, questions))
 BY_THE_SDK = {
     "initialize": "session.initialize()",
     "notifications/initialized": "session.initialize()",
@@ -37,7 +41,6 @@ def of_revisions(feature: MCPFeature) -> set[tuple[str, str]]:
     return {(method, revision) for method in feature.methods for revision in feature.revisions}
 
 
-@pytest.mark.covers("mcp-features")
 def test_each_method_of_each_revision_is_in_one_row() -> None:
     assert set(REVISIONS) == set(mcp.KNOWN_PROTOCOL_VERSIONS)
     rows = Counter(pair for feature in FEATURES if not feature.extension for pair in of_revisions(feature))
@@ -47,7 +50,6 @@ def test_each_method_of_each_revision_is_in_one_row() -> None:
     assert extensions.isdisjoint(methods_of_mcp())
 
 
-@pytest.mark.covers("mcp-features")
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_the_events_of_a_row_are_those_of_the_protocol(feature: MCPFeature) -> None:
     assert {*feature.events} <= {name for row in EVENTS for name in (row.name, row.notice)}
@@ -61,12 +63,9 @@ def is_in_the_code(method: str) -> bool:
     return any(word in SOURCES for word in words) or bool(model and re.search(rf"\b{model.__name__}\b", SOURCES))
 
 
-@pytest.mark.covers("mcp-features")
 @pytest.mark.parametrize("feature", [each for each in FEATURES if each.methods], ids=lambda feature: feature.name)
 def test_what_is_carried_is_in_the_code_and_nothing_else(feature: MCPFeature) -> None:
-    assert {method: is_in_the_code(method) for method in feature.methods} == dict.fromkeys(
-        feature.methods, feature.carried != "no"
-    )
+    assert {is_in_the_code(method) for method in feature.methods} == {feature.carried != "no"}
 
 
 async def capabilities_seen(revision: str, on_question: Any) -> dict[str, Any]:
@@ -92,21 +91,15 @@ def flat(capabilities: dict[str, Any]) -> set[str]:
     return names
 
 
-@pytest.mark.covers("mcp-features")
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_computer_declares_to_a_server_what_the_table_says(revision: str) -> None:
     newest = revision == REVISIONS[-1]  # the others share a handshake: a server's revision is known only after it
-    listed = {
-        name
-        for feature in FEATURES
-        for name in feature.capabilities
-        if (newest and revision in feature.revisions) or (not newest and feature.revisions != REVISIONS[-1:])
-    }
+    rows = [each for each in FEATURES if (revision in each.revisions if newest else each.revisions != REVISIONS[-1:])]
+    listed = {name for feature in rows for name in feature.capabilities}
     declared = flat(await capabilities_seen(revision, on_question=lambda question: None))
     assert {name.partition(".")[0] for name in declared} == {name.partition(".")[0] for name in listed}
     assert {name for name in listed if "." in name} <= declared
 
 
-@pytest.mark.covers("mcp-features")
 async def test_elicitation_is_declared_for_a_call_only_if_somebody_can_answer() -> None:
     assert "elicitation" not in await capabilities_seen(REVISIONS[-1], on_question=None)

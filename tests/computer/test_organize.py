@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import get_type_hints
 
+from a2c_smcp.computer.content.agent_requests import read_desktop
 from a2c_smcp.computer.desktop.organize import Contents, Ranking, Window, blobs_in, organize_desktop, rank, render
-from a2c_smcp.computer.desktop.read import read_desktop
 from a2c_smcp.computer.types import ToolCallRecord
 from a2c_smcp.errors import CallTimeout
-from a2c_smcp.protocol import WindowURI
+from a2c_smcp.protocol.window_uri import WindowURI
+
+pytestmark = pytest.mark.covers("desktop-organize", "desktop-render")
 
 TEXT = [{"uri": "window://h", "mimeType": "text/plain", "text": "hello"}]
 BLOB = [{"uri": "window://h", "blob": "aGVsbG8="}]
@@ -23,16 +25,8 @@ EMPTY: list[Any] = []
 
 
 def record(server: str) -> ToolCallRecord:
-    return ToolCallRecord(
-        timestamp="2026-02-14T10:30:01Z",
-        req_id="r",
-        server=server,
-        tool="t",
-        parameters={},
-        timeout=None,
-        success=True,
-        error=None,
-    )
+    call: Any = {"timestamp": "2026-02-14T10:30:01Z", "req_id": "r", "tool": "t", "parameters": {}, "timeout": None}
+    return ToolCallRecord(**call, server=server, success=True, error=None)
 
 
 def windows(server: str, *uris: str, contents: Contents = TEXT) -> list[tuple[Window, Contents]]:
@@ -47,14 +41,12 @@ def shown(given: list[tuple[Window, Contents]], size: int | None = None, used: t
 
 def annotated(server: str, *resources: tuple[str, Any, Any]) -> list[tuple[Window, Contents]]:
     """Windows whose servers say in annotations and `_meta` what the URI may say."""
-    listed = [
-        {"uri": f"window://{uri}", "name": uri, "annotations": annotations, "_meta": meta}
-        for uri, annotations, meta in resources
-    ]
+    keys = ("name", "annotations", "_meta")
+    listed = [dict(zip(keys, each, strict=True), uri=f"window://{each[0]}") for each in resources]
     return [(Window.listed(server, resource, index), TEXT) for index, resource in enumerate(listed)]
 
 
-@pytest.mark.covers("desktop-organize", "peer-windows")
+@pytest.mark.covers("peer-windows")
 def test_annotations_count_where_the_uri_says_nothing() -> None:
     low, high = {"priority": 0.2}, {"priority": 0.9}
     given = annotated("s", ("a", low, None), ("b", high, None), ("c?priority=50", high, None), ("d", None, {}))
@@ -62,40 +54,28 @@ def test_annotations_count_where_the_uri_says_nothing() -> None:
     full = {"fullscreen": True}
     assert shown(annotated("s", ("a", high, None), ("b", low, full), ("c", None, full))) == ["b"]
     assert shown(annotated("s", ("a", None, None), ("b?fullscreen=false", None, full))) == ["a", "b?fullscreen=false"]
-    assert shown(annotated("s", ("a?fullscreen=true", None, {"fullscreen": False}), ("b", high, None))) == [
-        "a?fullscreen=true"
-    ]
+    given = annotated("s", ("a?fullscreen=true", None, {"fullscreen": False}), ("b", high, None))
+    assert shown(given) == ["a?fullscreen=true"]
 
 
-@pytest.mark.covers("desktop-organize", "peer-windows")
+@pytest.mark.covers("peer-windows")
 @pytest.mark.parametrize("priority", [1.01, -0.1, float("nan"), float("inf"), True, "0.9", None, [1], 10**400])
 def test_a_priority_that_is_none_counts_as_zero(priority: Any) -> None:
     given = annotated("s", ("a", {"priority": priority}, {"fullscreen": "true"}), ("b", {"priority": 0.01}, "x"))
     assert shown(given) == ["b", "a"]
-    assert shown(annotated("s", ("a", [], {"fullscreen": 1}), ("b?priority=0", {"priority": 1}, None))) == [
-        "a",
-        "b?priority=0",
-    ]
+    given = annotated("s", ("a", [], {"fullscreen": 1}), ("b?priority=0", {"priority": 1}, None))
+    assert shown(given) == ["a", "b?priority=0"]
 
 
-@pytest.mark.covers("desktop-organize")
 def test_a_record_of_a_call_has_the_fields_of_004() -> None:
-    assert get_type_hints(ToolCallRecord) == {
-        "timestamp": str,
-        "req_id": str,
-        "server": str,
-        "tool": str,
-        "parameters": dict[str, Any],
-        "timeout": float | None,
-        "success": bool,
-        "error": str | None,
-    }
+    texts = dict.fromkeys(("timestamp", "req_id", "server", "tool"), str)
+    others = {"parameters": dict[str, Any], "timeout": float | None, "success": bool, "error": str | None}
+    assert get_type_hints(ToolCallRecord) == {**texts, **others}
 
 
 # Rendering
 
 
-@pytest.mark.covers("desktop-render")
 @pytest.mark.parametrize(
     ("contents", "desktop"),
     [
@@ -113,26 +93,19 @@ def test_a_window_is_its_uri_and_its_texts(contents: Contents, desktop: str) -> 
     assert organize_desktop([(window, contents)], None, []) == [desktop]
 
 
-@pytest.mark.covers("desktop-render")
 def test_the_example_of_004() -> None:
-    browser = Window("browser", "window://com.example.browser/main?priority=80", 0)
-    logger = Window("logger", "window://com.example.logger", 0)
-    given = [
-        (browser, [{"text": "<html>当前页面内容...</html>"}]),
-        (logger, [{"text": "[2026-02-14 10:30:01] INFO: 操作完成"}]),
-    ]
-    assert organize_desktop(given, None, []) == [
-        "window://com.example.browser/main?priority=80\n\n<html>当前页面内容...</html>",
-        "window://com.example.logger\n\n[2026-02-14 10:30:01] INFO: 操作完成",
-    ]
+    texts = {
+        "window://com.example.browser/main?priority=80": "<html>当前页面内容...</html>",
+        "window://com.example.logger": "[2026-02-14 10:30:01] INFO: 操作完成",
+    }
+    given: list[tuple[Window, Contents]] = [(Window(uri, uri, 0), [{"text": text}]) for uri, text in texts.items()]
+    assert organize_desktop(given, None, []) == [f"{uri}\n\n{text}" for uri, text in texts.items()]
 
 
-@pytest.mark.covers("desktop-render")
 def test_the_uri_is_shown_as_it_was_listed() -> None:
     assert shown(windows("s", "h/a%2fb?fullscreen=ON&x")) == ["h/a%2fb?fullscreen=ON&x"]
 
 
-@pytest.mark.covers("desktop-render")
 def test_binary_parts_are_counted_for_a_warning() -> None:
     assert [blobs_in(contents) for contents in (TEXT, BLOB, [*TEXT, *BLOB, *BLOB], EMPTY, None)] == [0, 1, 2, 0, 0]
 
@@ -140,20 +113,17 @@ def test_binary_parts_are_counted_for_a_warning() -> None:
 # Organizing
 
 
-@pytest.mark.covers("desktop-organize")
-@pytest.mark.parametrize("contents", [EMPTY, None, BLOB, [*BLOB, *BLOB], [{}], ["text"], [{"text": None}]])
+@pytest.mark.parametrize("contents", [EMPTY, None, BLOB, [*BLOB, *BLOB], [{}], [{"text": None}]])
 def test_a_window_with_nothing_to_show_is_left_out(contents: Contents) -> None:
     assert shown([*windows("s", "a", contents=contents), *windows("t", "b")]) == ["b"]
 
 
-@pytest.mark.covers("desktop-organize")
 @pytest.mark.parametrize("uri", ["http://h", "window://", "window://h?priority=101", "window://h?fullscreen=maybe", ""])
 def test_a_uri_that_is_no_window_is_left_out(uri: str) -> None:
     assert organize_desktop([(Window("s", uri, 0), TEXT)], None, []) == []
     assert rank([Window("s", uri, 0)], None, []).take() == []
 
 
-@pytest.mark.covers("desktop-organize")
 def test_servers_stand_by_last_use_and_then_by_name() -> None:
     given = [window for server in "dbca" for window in windows(server, server)]
     assert shown(given) == ["a", "b", "c", "d"]
@@ -161,39 +131,31 @@ def test_servers_stand_by_last_use_and_then_by_name() -> None:
     assert shown(given, used=("d", "c", "d")) == ["d", "c", "a", "b"]
 
 
-@pytest.mark.covers("desktop-organize")
 def test_windows_of_a_server_stand_by_priority_and_then_as_listed() -> None:
     uris = ["h/low?priority=1", "h/none", "h/high?priority=90", "h/zero?priority=0", "h/same?priority=90"]
     assert shown(windows("s", *uris)) == [uris[2], uris[4], uris[0], uris[1], uris[3]]
 
 
-@pytest.mark.covers("desktop-organize")
 def test_priority_is_not_compared_between_servers() -> None:
-    assert shown([*windows("a", "low?priority=1"), *windows("b", "high?priority=99")]) == [
-        "low?priority=1",
-        "high?priority=99",
-    ]
+    given = [*windows("a", "low?priority=1"), *windows("b", "high?priority=99")]
+    assert shown(given) == ["low?priority=1", "high?priority=99"]
 
 
-@pytest.mark.covers("desktop-organize")
 def test_the_first_fullscreen_window_as_listed_is_all_that_a_server_shows() -> None:
     given = [
         *windows("a", "a/1?priority=99", "a/2?fullscreen=1", "a/3?fullscreen=1&priority=100", "a/4?fullscreen=0"),
         *windows("b", "b/1", "b/2?fullscreen=yes"),
         *windows("c", "c/1"),
     ]
-    assert shown(given) == ["a/2?fullscreen=1", "b/2?fullscreen=yes", "c/1"]
-    assert shown(list(reversed(given))) == ["a/2?fullscreen=1", "b/2?fullscreen=yes", "c/1"]
+    assert shown(given) == shown(given[::-1]) == ["a/2?fullscreen=1", "b/2?fullscreen=yes", "c/1"]
 
 
-@pytest.mark.covers("desktop-organize")
 def test_an_empty_fullscreen_window_gives_way_to_the_next_and_then_to_the_others() -> None:
     full = windows("s", "a?fullscreen=1", "b?fullscreen=1", "c?priority=1", "d?priority=2")
     assert shown([(full[0][0], EMPTY), *full[1:]]) == ["b?fullscreen=1"]
     assert shown([(full[0][0], EMPTY), (full[1][0], BLOB), *full[2:]]) == ["d?priority=2", "c?priority=1"]
 
 
-@pytest.mark.covers("desktop-organize")
 @pytest.mark.parametrize(("size", "count"), [(None, 5), (-1, 0), (0, 0), (1, 1), (3, 3), (5, 5), (6, 5)])
 def test_size_is_for_all_servers_together(size: int | None, count: int) -> None:
     assert len(shown([*windows("a", "1", "2"), *windows("b", "3", "4", "5")], size)) == count
@@ -214,28 +176,20 @@ def read_through(ranking: Ranking, contents: dict[Window, Contents], at_once: in
     return read
 
 
-@pytest.mark.covers("desktop-organize")
 def test_no_more_windows_are_read_than_are_shown() -> None:
-    given = dict(
-        each for server in "abcde" for each in windows(server, *(f"{server}/{n}?priority={n}" for n in range(10)))
-    )
+    uris = [f"{server}/{n}?priority={n}" for server in "abcde" for n in range(10)]
+    given = dict(each for uri in uris for each in windows(uri[0], uri))
     ranking = rank(given, 3, [record("c")])
-    assert [window.uri for window in read_through(ranking, given)] == [
-        f"window://c/{n}?priority={n}" for n in (9, 8, 7)
-    ]
+    assert [each.uri for each in read_through(ranking, given)] == [f"window://c/{n}?priority={n}" for n in (9, 8, 7)]
     assert ranking.desktops() == organize_desktop(given.items(), 3, [record("c")])
 
 
-@pytest.mark.covers("desktop-organize")
 def test_behind_a_fullscreen_window_nothing_is_read() -> None:
     given = dict([*windows("a", "a/1?priority=9", "a/2?fullscreen=1"), *windows("b", "b/1")])
-    assert [window.uri for window in read_through(rank(given, None, []), given)] == [
-        "window://a/2?fullscreen=1",
-        "window://b/1",
-    ]
+    read = read_through(rank(given, None, []), given)
+    assert [window.uri for window in read] == ["window://a/2?fullscreen=1", "window://b/1"]
 
 
-@pytest.mark.covers("desktop-organize")
 def test_many_empty_windows_are_passed_over_in_few_rounds() -> None:
     given: dict[Window, Contents] = dict(windows("s", *(f"s/{n}" for n in range(100)), contents=EMPTY))
     ranking, rounds = rank(given, 1, []), 0
@@ -247,7 +201,6 @@ def test_many_empty_windows_are_passed_over_in_few_rounds() -> None:
     assert ranking.desktops() == []
 
 
-@pytest.mark.covers("desktop-organize")
 @pytest.mark.parametrize("size", [0, -1])
 def test_nothing_is_read_for_an_empty_desktop(size: int) -> None:
     ranking = rank(dict(windows("s", "a")), size, [])
@@ -255,7 +208,6 @@ def test_nothing_is_read_for_an_empty_desktop(size: int) -> None:
     assert ranking.take() == []
 
 
-@pytest.mark.covers("desktop-organize")
 def test_a_window_that_is_not_read_yet_is_not_shown() -> None:
     given = windows("s", "a", "b")
     ranking = rank(dict(given), None, [])
@@ -288,7 +240,6 @@ histories = st.lists(st.sampled_from("abcdx").map(record), max_size=6)
 sizes = st.none() | st.integers(-1, 12)
 
 
-@pytest.mark.covers("desktop-organize")
 @given(desktops, histories, sizes, st.none() | st.integers(1, 4), st.randoms())
 def test_reading_on_demand_shows_the_same_as_reading_everything(
     given: dict[Window, Contents], history: list[ToolCallRecord], size: int | None, at_once: int | None, chance: Any
@@ -309,7 +260,6 @@ def test_reading_on_demand_shows_the_same_as_reading_everything(
     assert ranking.desktops() == expected
 
 
-@pytest.mark.covers("desktop-organize")
 @given(desktops, histories, sizes)
 def test_without_empty_windows_exactly_those_shown_are_read(
     given: dict[Window, Contents], history: list[ToolCallRecord], size: int | None
@@ -344,7 +294,6 @@ class Shelf:
         return self.contents
 
 
-@pytest.mark.covers("desktop-organize")
 async def test_all_servers_are_read_at_the_same_time_each_a_little() -> None:
     shelf = Shelf()
     shelf.wanted_at_once = 3 * 8
@@ -355,7 +304,6 @@ async def test_all_servers_are_read_at_the_same_time_each_a_little() -> None:
     assert shelf.most == {"a": 8, "b": 8, "c": 8}
 
 
-@pytest.mark.covers("desktop-organize")
 async def test_a_server_that_is_too_slow_once_is_not_waited_for_again_and_costs_the_others_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -367,9 +315,8 @@ async def test_a_server_that_is_too_slow_once_is_not_waited_for_again_and_costs_
             raise CallTimeout("it took too long")
         return TEXT
 
-    given = [
-        window for server in ("fine", "slow") for window, _ in windows(server, *(f"{server}/{n}" for n in range(20)))
-    ]
+    uris = [f"h/{n}" for n in range(20)]
+    given = [window for window, _ in (*windows("fine", *uris), *windows("slow", *uris))]
     shown = await read_desktop(given, None, [], read)
     assert len(shown) == 20
     assert asked == {"fine": 20, "slow": 1}

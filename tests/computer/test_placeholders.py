@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from a2c_smcp.computer.inputs.definitions import UnknownInput, ids_in, render
+from a2c_smcp.computer.configuration.definitions import UnknownInput, ids_in, render
 
 pytestmark = pytest.mark.covers("inputs-render")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -18,103 +17,57 @@ import pytest
 
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.bystander import calling_meanwhile
-from tests.computer.hosted import PATIENCE, pids_with
+from tests.computer.hosted import pids_with
 from tests.computer.pace import within
 from tests.computer.pseudo_terminal import OnTerminal, Screen, on_a_terminal
 from tests.computer.supervised import SERVERS, all_gone, eventually
-from tests.computer.test_computer import GOOD
 from tests.peer import Peer
-from tests.program import PROGRAM, Running, start_program
+from tests.program import PROGRAM
+from tests.stage.computer_program import HANGS, surroundings
+from tests.stage.place import Place, good
+from tests.stage.program import Program
+from tests.stage.prompt import python
 
-
-class Program:
-    """One run of it, with every line that it has printed."""
-
-    def __init__(self, process: Running) -> None:
-        self.process = process
-        self.lines: list[str] = []
-
-    async def prints(self, wanted: str, times: int = 1) -> str:
-        """Waits until so many lines hold these words, and returns the last of them."""
-        async with asyncio.timeout(PATIENCE):
-            while len(found := [line for line in self.lines if wanted in line]) < times:
-                assert self.process.stderr
-                line = (await self.process.stderr.readline()).decode()
-                assert line, f"it ended without {wanted!r}: {self.lines}"
-                self.lines.append(line)
-        return found[-1]
-
-    async def ends(self) -> int:
-        async with asyncio.timeout(PATIENCE):
-            _, rest = await self.process.communicate()
-        self.lines += rest.decode().splitlines(keepends=True)
-        assert self.process.returncode is not None
-        return self.process.returncode
-
-
-def surroundings(folder: Path) -> dict[str, str]:
-    theirs = ("A2C_", "NO_COLOR", "COLUMNS", "LINES")
-    known = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
-    return {**known, "XDG_STATE_HOME": str(folder)}
+NAUGHTY = str(SERVERS / "naughty.py")
+WIDE = {"COLUMNS": "200"}
+Start = Callable[..., Awaitable[Program]]
 
 
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    async with AsyncExitStack() as stack:
+def start(place: Place, shared_hub: Any, office: str) -> Start:
+    """Starts it in the test's office, with these MCP servers."""
 
-        async def run(*arguments: str, **environ: str) -> Program:
-            environ = {**surroundings(tmp_path), "COLUMNS": "200", **environ}
-            process = await start_program("computer", *arguments, env=environ)
-            stack.push_async_callback(_end, process)
-            return Program(process)
+    async def run(servers: dict[str, Any], *options: str, url: str = "", **config: Any) -> Program:
+        file = place.write(servers, **config)
+        where = ("--name", "laptop", "--url", url or shared_hub.url, "--office", office, "--config", str(file))
+        return await place.start("computer", *where, *options, **WIDE)
 
-        yield run
-
-
-async def _end(process: Running) -> None:
-    if process.returncode is None:
-        process.kill()
-        await process.wait()
+    return run
 
 
-@pytest.fixture
-def servers(tmp_path: Path) -> str:
-    good = {"command": sys.executable, "args": [str(GOOD)], "default_tool_meta": {"auto_apply": True}}
-    path = tmp_path / "servers.json"
-    path.write_text(json.dumps({"mcpServers": {"good": good, "missing": {"command": "no-such-command"}}}), "utf-8")
-    return str(path)
-
-
-@pytest.mark.covers("computer-serves", "supervise-isolation")
-async def test_the_program_reports_its_progress_serves_and_ends_cleanly(
-    shared_hub: Any, agent: Peer, office: str, start: Any, servers: str
+@pytest.mark.covers("computer-serves", "supervise-isolation", "supervise-states")
+async def test_without_a_terminal_it_prints_a_line_for_each_change_serves_and_ends_cleanly(
+    start: Start, agent: Peer, office: str
 ) -> None:
-    program = await start("--name", "laptop", "--url", shared_hub.url, "--office", office, "--config", servers)
-    await program.prints("missing: failed (Command not found")
+    program = await start({"good": good(), "missing": {"command": "no-such-command"}})
+    await program.says("good: ready")
     await agent.hears("notify:enter_office", computer="laptop")
-    await program.prints("good: ready")
-    await program.prints("joined")
     answer = await agent.call_tool("laptop", "add", params={"a": 2, "b": 3}, timeout=60)
     assert answer["content"][0]["text"] == "5"
-    program.process.send_signal(signal.SIGINT)
+    program.signal(signal.SIGINT)
     assert await program.ends() == 0
     assert await agent.hears("notify:leave_office", computer="laptop")
-    assert "Traceback" not in "".join(program.lines)
+    what, remedy = "Command not found: 'no-such-command' is not on PATH", "Install it, or write its whole path"
+    missing = f"missing: failed ({what}. {remedy} in the configuration.)"
+    changes = ["good: starting", "missing: starting", missing, "good: ready", "good: stopped", "missing: stopped"]
+    assert sorted(program.err) == sorted([*changes, f"joined {office}", "stopped"])
 
 
 @pytest.mark.covers("mcp-bounded", "mcp-robust")
-async def test_schemas_that_are_too_heavy_harm_neither_other_calls_nor_its_end(
-    shared_hub: Any, agent: Peer, office: str, start: Any, tmp_path: Path
-) -> None:
-    trusted = {"command": sys.executable, "default_tool_meta": {"auto_apply": True}}
-    good, heavy = ([str(SERVERS / name), *mode] for name, *mode in (["good.py"], ["naughty.py", "heavy_schemas"]))
-    config = tmp_path / "servers.json"
-    servers = {"good": {**trusted, "args": good}, "heavy": {**trusted, "args": heavy}}
-    config.write_text(json.dumps({"mcpServers": servers}), "utf-8")
-    program = await start("--name", "laptop", "--url", shared_hub.url, "--office", office, "--config", str(config))
-    await program.prints("good: ready")
-    await program.prints("heavy: ready")
-    await program.prints("joined")
+async def test_schemas_that_are_too_heavy_harm_neither_other_calls_nor_its_end(start: Start, agent: Peer) -> None:
+    program = await start({"good": good(), "heavy": good(args=[NAUGHTY, "heavy_schemas"])})
+    for line in ("good: ready", "heavy: ready", "joined"):
+        await program.says(line)
 
     async def call(tool: str, **params: Any) -> Any:
         return await agent.call_tool("laptop", tool, params=params, timeout=20)
@@ -132,9 +85,9 @@ async def test_schemas_that_are_too_heavy_harm_neither_other_calls_nor_its_end(
         assert "its schema is too heavy to check" in refused["content"][0]["text"]
         assert (await call("pattern7", p0="word"))["content"][0]["text"] == '{"p0": "word"}'
         assert (await call("echo", a=1))["content"][0]["text"] == '{"a": 1}'
-    await program.prints("tool 'doubling' of server 'heavy': This tool cannot be called")
+    await program.says("tool 'doubling' of server 'heavy': This tool cannot be called")
     last = asyncio.create_task(call("branching", **deep))
-    program.process.send_signal(signal.SIGTERM)
+    program.signal(signal.SIGTERM)
     with within(3):
         assert await program.ends() == 0
     await asyncio.wait([last])
@@ -142,20 +95,39 @@ async def test_schemas_that_are_too_heavy_harm_neither_other_calls_nor_its_end(
 
 @pytest.mark.covers("auth-refused", "program-errors")
 async def test_a_wrong_key_or_a_taken_name_ends_it_with_a_sentence(
-    serve: Any, connect: Any, office: str, start: Any
+    serve: Any, connect: Any, office: str, place: Place
 ) -> None:
     hub = await serve(auth=DefaultAuthenticationProvider("the right key"))
-    program = await start("--url", hub.url, "--office", office, "--api-key", "a wrong key")
-    assert await program.ends() == 1
-    assert "does not accept this key" in "".join(program.lines)
     namesake = await connect(hub, auth={"token": "the right key"})
     await namesake.join("computer", "laptop", office)
-    program = await start("--name", "laptop", "--url", hub.url, "--office", office, A2C_API_KEY="the right key")
-    assert await program.ends() == 1
-    assert "Name is taken" in "".join(program.lines)
+    for key, words in (("a wrong key", "does not accept this key"), ("the right key", "Name is taken")):
+        where = ("--name", "laptop", "--url", hub.url, "--office", office)
+        ended = await place.run("computer", *where, A2C_API_KEY=key, **WIDE)
+        assert ended.code == 1
+        assert words in ended.err
+
+
+@pytest.mark.covers("service")
+async def test_the_key_for_the_server_comes_from_a_file_in_place_of_the_line(
+    serve: Any, connect: Any, office: str, place: Place, tmp_path: Path
+) -> None:
+    right, wrong = "the right key of 24 chars".replace(" ", "-"), "a-wrong-key-of-some-length"
+    hub = await serve(auth=DefaultAuthenticationProvider(right))
+    namesake = await connect(hub, auth={"token": right})
+    await namesake.join("computer", "laptop", office)
+    where = ("--name", "laptop", "--url", hub.url, "--office", office)
+    for key, words in ((wrong, "does not accept this key"), (right, "Name is taken")):
+        file = tmp_path / "hub.key"
+        file.write_text(f"{key}\n")
+        ended = await place.run("computer", *where, "--key-file", str(file), **WIDE)
+        assert ended.code == 1
+        assert words in ended.err
+        assert key not in ended.err
 
 
 WRONG = {
+    "a key twice": (["--api-key", "k" * 20, "--key-file", "x"], "--api-key and --key-file do not go together"),
+    "no file of a key": (["--key-file", "nowhere.key"], "--key-file: nowhere.key"),
     "no such file": (["--config", "nowhere.json"], "there is no such file"),
     "not a time": (["--idle-stop", "soon"], "10m"),
     "no such CA": (["--ca", "nowhere.pem"], "--ca"),
@@ -169,56 +141,30 @@ WRONG = {
 
 @pytest.mark.covers("program-errors")
 @pytest.mark.parametrize(("arguments", "words"), WRONG.values(), ids=WRONG)
-async def test_wrong_use_ends_at_once_with_a_remedy(start: Any, arguments: list[str], words: str) -> None:
-    program = await start(*arguments)
-    assert await program.ends() == 2
-    assert words in "".join(program.lines)
-    assert "Traceback" not in "".join(program.lines)
+async def test_wrong_use_ends_at_once_with_a_remedy(place: Place, arguments: list[str], words: str) -> None:
+    ended = await place.run("computer", *arguments, **WIDE)
+    assert ended.code == 2
+    assert words in ended.err
+    assert "Traceback" not in ended.err
 
 
 @pytest.mark.covers("inputs-sources", "program-errors")
-async def test_a_missing_input_is_named_with_how_to_give_it(
-    shared_hub: Any, office: str, start: Any, tmp_path: Path
-) -> None:
-    path = tmp_path / "secret.json"
-    server = {"type": "stdio", "server_parameters": {"command": "x", "args": ["${input:token}"]}}
+async def test_a_missing_input_is_named_with_how_to_give_it(start: Start) -> None:
     inputs = [{"id": "token", "type": "promptString", "description": "A token", "password": True}]
-    path.write_text(json.dumps({"servers": {"needs": server}, "inputs": inputs}), "utf-8")
-    program = await start("--url", shared_hub.url, "--office", office, "--config", str(path), "--no-input")
-    await program.prints("needs: failed")
-    assert "token" in await program.prints("A2C_INPUT_TOKEN")
-
-
-@pytest.mark.covers("supervise-states")
-async def test_without_a_terminal_there_is_one_line_for_each_change(
-    shared_hub: Any, agent: Peer, office: str, start: Any, servers: str
-) -> None:
-    program = await start("--name", "laptop", "--url", shared_hub.url, "--office", office, "--config", servers)
-    await program.prints("good: ready")
-    await agent.hears("notify:enter_office", computer="laptop")
-    program.process.send_signal(signal.SIGTERM)
-    assert await program.ends() == 0
-    what, remedy = "Command not found: 'no-such-command' is not on PATH", "Install it, or write its whole path"
-    missing = f"missing: failed ({what}. {remedy} in the configuration.)"
-    changes = ["good: starting", "missing: starting", missing, "good: ready", "good: stopped", "missing: stopped"]
-    pairing = [line for line in program.lines if "this device" in line or "--office" in line]
-    assert len(pairing) == 4
-    said = [line for line in program.lines if line not in pairing]
-    assert sorted(said) == sorted(f"{line}\n" for line in [*changes, f"joined {office}", "stopped"])
+    program = await start({"needs": {"command": "x", "args": ["${input:token}"]}}, "--no-input", inputs=inputs)
+    await program.says("needs: failed")
+    assert "token" in await program.says("A2C_INPUT_TOKEN")
 
 
 @pytest.mark.covers("desktop-watch")
 @pytest.mark.parametrize("desktop", ["subscribed", "any"])
 async def test_servers_without_subscriptions_take_part_in_the_desktop_if_any_may(
-    shared_hub: Any, agent: Peer, office: str, start: Any, tmp_path: Path, desktop: str
+    start: Start, agent: Peer, desktop: str
 ) -> None:
-    silent = {"command": sys.executable, "args": [str(SERVERS / "naughty.py"), "unsubscribable"]}
-    strict = {**silent, "desktop": "subscribed"}
-    path = tmp_path / "silent.json"
-    path.write_text(json.dumps({"mcpServers": {"silent": silent, "strict": strict}}), "utf-8")
-    joining = ["--name", "laptop", "--url", shared_hub.url, "--office", office]
-    program = await start(*joining, "--config", str(path), "--desktop", desktop)
-    await program.prints(": ready", times=2)
+    silent = python(NAUGHTY, "unsubscribable")
+    program = await start({"silent": silent, "strict": {**silent, "desktop": "subscribed"}}, "--desktop", desktop)
+    for server in ("silent", "strict"):
+        await program.says(f"{server}: ready")
     await agent.hears("notify:enter_office", computer="laptop")
     desktops = (await agent.request("client:get_desktop", "laptop"))["desktops"]
     assert len(desktops) == (desktop == "any")
@@ -226,16 +172,12 @@ async def test_servers_without_subscriptions_take_part_in_the_desktop_if_any_may
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
 @pytest.mark.covers("supervise-orphans")
-async def test_when_it_is_killed_no_process_of_its_servers_is_left_after_two_seconds(
-    start: Any, tmp_path: Path
-) -> None:
-    marker, path = uuid4().hex, tmp_path / "servers.json"
-    modes = ("fine", "ignores_sigterm", "ignores_eof", "hangs_at_initialize")
-    arguments = {mode: [str(SERVERS / "naughty.py"), mode] for mode in modes}
-    servers = {mode: _python(*arguments[mode], marker=marker) for mode in modes}
-    path.write_text(json.dumps({"servers": servers}), "utf-8")
-    program = await start("--url", "http://127.0.0.1:9", "--config", str(path))
-    await program.prints(": ready", times=3)
+async def test_when_it_is_killed_no_process_of_its_servers_is_left_after_two_seconds(start: Start) -> None:
+    marker, modes = uuid4().hex, ("fine", "ignores_sigterm", "ignores_eof", "hangs_at_initialize")
+    servers = {mode: python(NAUGHTY, mode, marker=marker) for mode in modes}
+    program = await start(servers, url="http://127.0.0.1:9")
+    for mode in modes[:3]:
+        await program.says(f"{mode}: ready")
     children = pids_with(marker)
     assert len(children) >= len(modes)
     with within(2):
@@ -256,7 +198,7 @@ async def run_on_terminal(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
         async def run(
             servers: dict[str, list[str]], *options: str, marker: str = "", lines: int = 24, **environ: str
         ) -> OnTerminal:
-            found = {name: _python(*arguments, marker=marker) for name, arguments in servers.items()}
+            found = {name: python(*arguments, marker=marker) for name, arguments in servers.items()}
             path = tmp_path / "servers.json"
             path.write_text(json.dumps({"servers": found, "inputs": INPUTS}), "utf-8")
             command = [str(PROGRAM), "computer", "--url", "http://127.0.0.1:9", "--config", str(path), *options]
@@ -272,13 +214,7 @@ INPUTS = [
     {"id": "printed", "type": "command", "command": "echo printed"},
     {"id": "token", "type": "promptString", "description": "Token", "password": True},
 ]
-FINE, ASKING = [str(SERVERS / "naughty.py"), "fine"], "${input:colour} ${input:name} ${input:printed} ${input:token}"
-HANGS = ["-c", "import time; time.sleep(600)"]
-
-
-def _python(*arguments: str, marker: str = "") -> dict[str, Any]:
-    parameters = {"command": sys.executable, "args": arguments, "env": {"MARKER": marker}}
-    return {"type": "stdio", "server_parameters": parameters}
+FINE, ASKING = [NAUGHTY, "fine"], "${input:colour} ${input:name} ${input:printed} ${input:token}"
 
 
 def listed(*servers: str) -> Callable[[Screen], bool]:

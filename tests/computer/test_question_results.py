@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.approval import Caller
-from a2c_smcp.protocol.questions import Answer, Question
-from tests.computer.test_questions import (
-    NEWER,
-    OLDER,
-    SECRET,
-    Start,
-    begin,
-    booking,
-    both,
-    said,
-    start,
-)
+from a2c_smcp.computer.calls.incoming import CallOptions
+from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.protocol.questions import Answer
+from tests.computer.hosted import hosted, ready
+from tests.computer.supervised import quick
 from tests.peer import Peer
+from tests.stage.owners import AnsweringOwner
+from tests.stage.questions import OLDER, SECRET, Start, ask, begin, booking, both, over_http, request_in
 from tests.waiting import until
-
-__all__ = ["start"]
 
 pytestmark = pytest.mark.covers("questions-result")
 SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "fine"}, "model": "m1"}
 CAPABILITIES = {"sampling": {}, "elicitation": {"form": {}}}
-
-
-def request_in(result: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The only input request of a result, with its key."""
-    assert result["resultType"] == "input_required", result
-    ((key, request),) = result["inputRequests"].items()
-    return key, request
-
-
-def ask(agent: Peer, tool: str = "book", before: dict[str, Any] | None = None, **more: Any) -> asyncio.Task[Any]:
-    """A request, which answers the one input request of the result before with `content` or `response`."""
-    if before is not None:
-        content = more.pop("content", None)
-        response = more.pop("response", None) or {"action": "accept", "content": content}
-        more["input_responses"] = {request_in(before)[0]: response}
-        more["request_state"] = before["requestState"]
-    return begin(agent, tool, questions="result", **more)
 
 
 @both
@@ -58,7 +34,7 @@ async def test_two_questions_become_two_results_and_the_tool_runs_once(start: St
     second = await ask(agent, before=first, content={"city": "PEK"}, req_id="c2")
     assert request_in(second)[1]["params"]["message"].startswith("How many seats")
     last = await ask(agent, before=second, content={"count": 3}, req_id="c3")
-    assert booking(file, last) == ("PEK", 3)
+    assert booking(last) == ("PEK", 3)
     assert asking.notes == ["book"]
     assert await ask(agent, before=first, content={"city": "PEK"}, req_id="c2") == second
     changed = await ask(agent, before=first, content={"city": "BER"}, req_id="c2")
@@ -87,11 +63,16 @@ async def test_a_parked_run_ends_at_its_deadline_and_its_state_is_gone(start: St
     assert (late["code"], late["details"]["outcome"]) == (410, "not_run")
 
 
-async def test_a_cancel_of_an_answered_request_ends_the_run_that_waits(start: Start, agent: Peer) -> None:
+@pytest.mark.parametrize("event", ["tool_call_cancel", "leave_office"])
+async def test_a_run_that_waits_ends_with_a_cancel_or_when_its_agent_leaves(
+    start: Start, agent: Peer, office: str, event: str
+) -> None:
     asking = await start()
     first = await ask(agent, req_id="c1")
-    await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "c1"})
+    await agent.ask(f"server:{event}", {"agent": "planner", "req_id": "c1", "office_id": office})
     await until(lambda: asking.notes == ["book", "cancelled"])
+    if event == "leave_office":
+        await agent.join("agent", "planner", office)
     assert (await ask(agent, before=first, content={"city": "PEK"}))["code"] == 410
 
 
@@ -104,13 +85,6 @@ async def test_a_cancel_of_the_request_that_follows_ends_the_run(start: Start, a
     await until(lambda: asking.notes == ["chat", "cancelled"])
 
 
-async def test_a_run_ends_when_its_agent_leaves(start: Start, agent: Peer, office: str) -> None:
-    asking = await start()
-    await ask(agent)
-    await agent.ask("server:leave_office", {"office_id": office})
-    await until(lambda: asking.notes == ["book", "cancelled"])
-
-
 async def test_a_state_is_for_its_agent_tool_and_arguments(start: Start, agent: Peer, office: str) -> None:
     asking = await start()
     first = await ask(agent)
@@ -118,39 +92,37 @@ async def test_a_state_is_for_its_agent_tool_and_arguments(start: Start, agent: 
     assert (other["code"], other["details"]["field"]) == (400, "request_state")
     missing = await begin(agent, questions="result", request_state=first["requestState"])
     assert (missing["code"], missing["details"]["field"]) == (400, "input_responses")
-    from a2c_smcp.computer.calls.incoming import CallOptions
-
     options = CallOptions(questions="result", request_state=first["requestState"], input_responses={})
     stranger = await asking.computer.execute_tool(Caller(office, "x"), "r", "book", {}, 5, options=options)
     assert stranger["code"] == 410
     second = await ask(agent, before=first, content={"city": "BER"})
     assert (await ask(agent, before=first, content={"city": "BER"}))["code"] == 410
-    assert booking(OLDER, await ask(agent, before=second, content={"count": 1})) == ("BER", 1)
+    assert booking(await ask(agent, before=second, content={"count": 1})) == ("BER", 1)
     assert asking.notes == ["book"]
 
 
-async def test_parked_runs_are_bounded_and_what_is_over_hears_that_nobody_can_answer(start: Start, agent: Peer) -> None:
-    asking = await start()
-    results = [await ask(agent) for _ in range(9)]
+async def test_parked_runs_are_bounded_and_what_is_over_hears_that_nobody_can_answer(
+    shared_hub: Any, office: str, agent: Peer, tmp_path: Path
+) -> None:
+    computer = Computer("laptop", policy=quick())
+    with over_http(tmp_path, default_tool_meta={"auto_apply": True}) as config:
+        computer.add_server(config)
+        async with hosted(computer, shared_hub.url, office, tmp_path):
+            await ready(computer, "asking")
+            results = [await ask(agent, "greet", params={"name": "Ada"}) for _ in range(9)]
     assert [each.get("resultType") for each in results] == ["input_required"] * 8 + [None]
-    assert said(results[-1]) == {"where": {"action": "cancel"}}
-    assert asking.notes == ["book"] * 9
+    assert "elicitation was cancel" in results[-1]["content"][0]["text"]
 
 
 @both
 async def test_what_is_private_is_asked_of_the_owner_and_never_in_a_result(
     start: Start, agent: Peer, file: str
 ) -> None:
-    seen: list[str] = []
-
-    def on_question(question: Question) -> Answer:
-        seen.append(question.message)
-        return Answer("accept", {"password": SECRET})
-
-    await start(file, on_question=on_question)
+    owner = AnsweringOwner(Answer("accept", {"password": SECRET}))
+    await start(file, on_question=owner)
     result = await ask(agent, "sign")
     assert "signed with ***" in result["content"][0]["text"]
-    assert seen == ["Your password, please"]
+    assert [each.message for each in owner.asked] == ["Your password, please"]
 
 
 @both
@@ -176,4 +148,3 @@ async def test_progress_of_a_run_is_told_to_the_request_that_follows_it(start: S
     first = await ask(agent, "sign", req_id="c1", progress=True)
     await ask(agent, "sign", first, content={"password": SECRET}, req_id="c2", progress=True)
     assert (await agent.hears("notify:tell_progress"))["req_id"] == "c2"
-    assert NEWER

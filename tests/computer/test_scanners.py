@@ -19,13 +19,14 @@ from a2c_smcp.computer.calls.incoming import CallOptions
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import parse_configuration, read_all
 from a2c_smcp.computer.configuration.watch import RefusedChanges, digest_of_configuration
-from a2c_smcp.computer.scanners.config import parse_scanner
+from a2c_smcp.computer.consent.programs import parse_scanner
 from a2c_smcp.errors import ConfigError
 from tests.computer.hosted import hosted, pids_with, ready
 from tests.computer.shifting import AGENT, Shifting, tool
-from tests.computer.test_program import surroundings
+from tests.computer.supervised import linux_only, text_of
 from tests.peer import Peer
 from tests.program import start_program
+from tests.stage.computer_program import surroundings
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("scanners")
@@ -48,13 +49,25 @@ class Echo:
         self.ran.append(text)
         return f"got {text}"
 
+    async def __aenter__(self) -> Echo:
+        await self.computer.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.computer.__aexit__(None, None, None)
+
     async def call(self, text: str = "hello", timeout: float = 30, req_id: str = "r1") -> dict[str, Any]:
         return await self.computer.execute_tool(AGENT, req_id, "echo", {"text": text}, timeout)
 
+    async def refusal(self, **call: Any) -> tuple[str, tuple[int, str, list[str]]]:
+        """How a call is refused: the message; the code, the outcome, and what the tool has run with."""
+        async with self:
+            refused = await self.call(**call)
+        assert "hello" not in json.dumps(refused)
+        return refused["message"], (refused["code"], refused["details"]["outcome"], self.ran)
 
-def text_of(result: dict[str, Any]) -> str:
-    text: str = result["content"][0]["text"]
-    return text
+
+NOT_RUN, HIDDEN = (403, "not_run", []), (403, "unknown", ["hello"])
 
 
 def on(when: str, answer: Any) -> Scan:
@@ -71,40 +84,30 @@ def content(text: str) -> dict[str, Any]:
 
 async def test_a_scanner_sees_the_call_and_then_the_result() -> None:
     seen: list[dict[str, Any]] = []
-    echo = Echo(seen.append)
-    async with echo.computer:
+    async with Echo(seen.append) as echo:
         assert text_of(await echo.call()) == "got hello"
     before, after = seen
     who = {"computer": "laptop", "office": "desk", "agent": "planner", "client": ""}
-    what = {"server": "python", "tool": "echo", "name": "echo", "arguments": {"text": "hello"}}
-    assert before == {"when": "before", **who, **what}
-    assert {**after, "result": after["result"]["content"]} == {
-        "when": "after",
-        **who,
-        **what,
-        "result": [{"type": "text", "text": "got hello"}],
-    }
+    call = {**who, "server": "python", "tool": "echo", "name": "echo", "arguments": {"text": "hello"}}
+    result = after.pop("result")
+    assert (before, after) == ({"when": "before", **call}, {"when": "after", **call})
+    assert result["content"] == [{"type": "text", "text": "got hello"}]
 
 
 async def test_a_refusal_before_runs_nothing_and_says_its_word(caplog: pytest.LogCaptureFixture) -> None:
     echo = Echo(on("before", {"refuse": "too secret"}))
-    async with echo.computer:
-        refused = await echo.call()
-    assert (refused["code"], refused["details"]["outcome"], echo.ran) == (403, "not_run", [])
-    assert "too secret" in refused["message"]
-    assert "too secret" in echo.computer.history[-1]["error"] or ""
-    assert "too secret" in caplog.text
+    message, refused = await echo.refusal()
+    assert refused == NOT_RUN
+    for said in (message, echo.computer.history[-1]["error"] or "", caplog.text):
+        assert "too secret" in said
     assert "hello" not in caplog.text
 
 
 async def test_a_refusal_after_hides_the_result_and_does_not_say_that_nothing_ran() -> None:
-    echo = Echo(on("after", {"refuse": "no\n\x1b[2Jway" + "x" * 1000}))
-    async with echo.computer:
-        refused = await echo.call()
-    assert (refused["code"], refused["details"]["outcome"], echo.ran) == (403, "unknown", ["hello"])
-    assert "hello" not in json.dumps(refused)
-    assert r"no\n\u001b[2Jway" in refused["message"]
-    assert len(refused["message"]) < 600
+    message, refused = await Echo(on("after", {"refuse": "no\n\x1b[2Jway" + "x" * 1000})).refusal()
+    assert refused == HIDDEN
+    assert r"no\n\u001b[2Jway" in message
+    assert len(message) < 600
 
 
 async def test_arguments_and_results_are_replaced_in_the_order_of_the_scanners() -> None:
@@ -116,20 +119,26 @@ async def test_arguments_and_results_are_replaced_in_the_order_of_the_scanners()
 
         return scan
 
-    echo = Echo(add("a"), add("b"))
-    async with echo.computer:
+    async with Echo(add("a"), add("b")) as echo:
         assert text_of(await echo.call("x")) == "got xabAB"
         assert echo.computer.history[-1]["parameters"] == {"text": "xab"}
 
 
+@pytest.mark.parametrize(("given", "replaced"), [(1, True), (True, 1), (0, -0.0), (2, 2.0)], ids=repr)
+async def test_a_scanner_may_change_nothing_but_the_type_of_an_argument(given: Any, replaced: Any) -> None:
+    ran: list[str] = []
+    computer = Computer("laptop", scanners=[on("before", {"arguments": {"value": replaced}})])
+    computer.tool(lambda value: ran.append(repr(value)), name="keep", auto_apply=True)
+    async with computer:
+        await computer.execute_tool(AGENT, "r1", "keep", {"value": given}, 30)
+    assert ran == [repr(replaced)]
+
+
 async def test_replaced_arguments_must_fit_and_a_replaced_result_is_masked() -> None:
-    echo = Echo(on("before", {"arguments": {"text": 5}}))
-    async with echo.computer:
-        refused = await echo.call()
-        assert (refused["code"], refused["details"]["outcome"], echo.ran) == (403, "not_run", [])
+    assert (await Echo(on("before", {"arguments": {"text": 5}})).refusal())[1] == NOT_RUN
     echo = Echo(on("after", {"result": content(f"it is {SECRET}")}))
     echo.computer.mask.add([SECRET])
-    async with echo.computer:
+    async with echo:
         assert text_of(await echo.call()) == "it is ***"
 
 
@@ -145,15 +154,14 @@ async def test_a_scanner_sees_no_secret_of_a_result_and_cannot_change_what_it_is
 
     echo = Echo(scan)
     echo.computer.mask.add([SECRET])
-    async with echo.computer:
+    async with echo:
         assert text_of(await echo.call(SECRET)) == "got ***"
     assert (seen, echo.ran) == (["got ***"], [SECRET])
 
 
 async def test_a_duplicate_is_neither_scanned_nor_run_again() -> None:
     seen: list[str] = []
-    echo = Echo(lambda call: seen.append(call["when"]))
-    async with echo.computer:
+    async with Echo(lambda call: seen.append(call["when"])) as echo:
         assert await echo.call() == await echo.call()
     assert (seen, len(echo.ran)) == (["before", "after"], 1)
 
@@ -203,43 +211,26 @@ async def _raises_late(call: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        True,
-        "ok",
-        [],
-        {"refuse": True},
-        {"refused": "typing error"},
-        {"refuse": "x", "arguments": {}},
-        {"arguments": []},
-        {"arguments": {"text": "a"}, "result": {}},
-        {"result": {"content": []}},
-        {"arguments": {"text": {1, 2}}},
-        {"arguments": {"text": float("nan")}},
+        *(True, "ok", [], {"refuse": True}, {"refused": "typing error"}, {"refuse": "x", "arguments": {}}),
+        *({"arguments": []}, {"arguments": {"text": "a"}, "result": {}}, {"result": {"content": []}}),
+        *({"arguments": {"text": {1, 2}}}, {"arguments": {"text": float("nan")}}),
     ],
     ids=repr,
 )
 async def test_whatever_is_no_answer_before_refuses(answer: Any) -> None:
-    echo = Echo(on("before", answer))
-    async with echo.computer:
-        refused = await echo.call()
-    assert (refused["code"], refused["details"]["outcome"], echo.ran) == (403, "not_run", [])
+    assert (await Echo(on("before", answer)).refusal())[1] == NOT_RUN
 
 
 @pytest.mark.parametrize("answer", [True, {"arguments": {}}, {"result": {}}, {"result": {"content": "x"}}], ids=repr)
 async def test_whatever_is_no_answer_after_refuses(answer: Any) -> None:
-    echo = Echo(on("after", answer))
-    async with echo.computer:
-        refused = await echo.call()
-    assert (refused["code"], refused["details"]["outcome"]) == (403, "unknown")
-    assert "hello" not in json.dumps(refused)
+    assert (await Echo(on("after", answer)).refusal())[1] == HIDDEN
 
 
 @pytest.mark.parametrize("scan", [_raises, _raises_late])
 async def test_an_error_refuses_and_is_for_the_log_only(scan: Any, caplog: pytest.LogCaptureFixture) -> None:
-    echo = Echo(scan)
-    async with echo.computer:
-        refused = await echo.call()
-    assert (refused["code"], echo.ran) == (403, [])
-    assert "Error" not in refused["message"]
+    message, refused = await Echo(scan).refusal()
+    assert refused == NOT_RUN
+    assert "Error" not in message
     assert "Error" in caplog.text
 
 
@@ -255,7 +246,7 @@ async def test_a_function_that_hangs_is_refused_at_its_deadline_and_delays_nobod
     monkeypatch.setitem(sys.modules, "hanging", SimpleNamespace(hang=hang))
     echo = Echo({"function": "hanging:hang", "deadline": 0.3})
     try:
-        async with echo.computer:
+        async with echo:
             hanging = asyncio.create_task(echo.call("hang", req_id="r0"))
             assert text_of(await echo.call("fine")) == "got fine"
             refused = await hanging
@@ -265,13 +256,7 @@ async def test_a_function_that_hangs_is_refused_at_its_deadline_and_delays_nobod
 
 
 async def test_the_deadline_of_the_call_ends_a_scan_with_408() -> None:
-    async def slow(call: dict[str, Any]) -> None:
-        await asyncio.sleep(30)
-
-    echo = Echo(slow)
-    async with echo.computer:
-        refused = await echo.call(timeout=0.3)
-    assert (refused["code"], refused["details"]["outcome"], echo.ran) == (408, "not_run", [])
+    assert (await Echo(lambda call: asyncio.sleep(30)).refusal(timeout=0.3))[1] == (408, "not_run", [])
 
 
 # Commands
@@ -291,61 +276,47 @@ BEFORE = "print(json.dumps({} if call['when'] == 'after' else %s))"
 async def test_a_command_reads_json_and_writes_its_answer(tmp_path: Path) -> None:
     upper = BEFORE % "{'arguments': {'text': call['arguments']['text'].upper()}}"
     for body, expected in ((PASSES, "got hello"), (upper, "got HELLO")):
-        echo = Echo(command(tmp_path, body))
-        async with echo.computer:
+        async with Echo(command(tmp_path, body)) as echo:
             assert text_of(await echo.call()) == expected
-    echo = Echo(command(tmp_path, BEFORE % "{'refuse': 'no ' + call['tool']}"))
-    async with echo.computer:
-        refused = await echo.call()
-    assert refused["code"] == 403
-    assert "no echo" in refused["message"]
+    message, refused = await Echo(command(tmp_path, BEFORE % "{'refuse': 'no ' + call['tool']}")).refusal()
+    assert refused == NOT_RUN
+    assert "no echo" in message
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        "",
-        "print('yes')",
-        "print('null')",
-        f"{PASSES}; sys.exit(1)",
-        f"{PASSES}; os.kill(os.getpid(), 9)",
-        "print('{' * 100000)",
-        "sys.stderr.write('why ' * 100000); sys.exit(3)",
+        *("", "print('yes')", "print('null')", f"{PASSES}; sys.exit(1)", f"{PASSES}; os.kill(os.getpid(), 9)"),
+        *("print('{' * 100000)", "sys.stderr.write('why ' * 100000); sys.exit(3)"),
     ],
     ids=["silent", "not JSON", "null", "exit code", "killed", "deep", "loud"],
 )
 async def test_a_command_that_fails_refuses(tmp_path: Path, body: str, caplog: pytest.LogCaptureFixture) -> None:
-    echo = Echo(command(tmp_path, body))
-    async with echo.computer:
-        refused = await echo.call()
-    assert (refused["code"], refused["details"]["outcome"], echo.ran) == (403, "not_run", [])
+    assert (await Echo(command(tmp_path, body)).refusal())[1] == NOT_RUN
     assert len(caplog.text) < 10_000
     assert "program" in caplog.text
 
 
+@linux_only
 async def test_a_command_is_killed_with_its_children_at_its_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     marker = f"scan-{tmp_path.name}"
     monkeypatch.setenv("LC_MARKER", marker)
     sleeps = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True); time.sleep(600)"
-    echo = Echo(command(tmp_path, sleeps, deadline=2))
-    async with echo.computer:
-        call = asyncio.create_task(echo.call())
-        await until(lambda: len(pids_with(marker)) >= 2)
-        refused = await call
-        assert (refused["code"], echo.ran) == (403, [])
-        await until(lambda: not pids_with(marker))
+    call = asyncio.create_task(Echo(command(tmp_path, sleeps, deadline=2)).refusal())
+    await until(lambda: len(pids_with(marker)) >= 2)
+    assert (await call)[1] == NOT_RUN
+    await until(lambda: not pids_with(marker))
 
 
 async def test_a_cancelled_call_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marker = f"scan-{tmp_path.name}"
     monkeypatch.setenv("LC_MARKER", marker)
-    echo = Echo(command(tmp_path, "time.sleep(600)", deadline=60))
-    async with echo.computer:
+    async with Echo(command(tmp_path, "time.sleep(600)", deadline=60)) as echo:
         call = asyncio.create_task(echo.call())
         await until(lambda: pids_with(marker))
-        echo.computer.cancel("planner", "r1")
+        echo.computer.calls.cancel(AGENT, "r1")
         assert (await call)["code"] == 499
         await until(lambda: not pids_with(marker))
 
@@ -354,16 +325,16 @@ async def test_a_command_has_none_of_our_secrets_and_no_shell(tmp_path: Path, mo
     monkeypatch.setenv("A2C_API_KEY", SECRET)
     body = BEFORE % "{'arguments': {'text': json.dumps(dict(os.environ)) + sys.argv[1]}}"
     config = command(tmp_path, body)
-    echo = Echo({**config, "args": [*config["args"], "$(id); `id`"]})
-    async with echo.computer:
+    async with Echo({**config, "args": [*config["args"], "$(id); `id`"]}) as echo:
         await echo.call()
     assert SECRET not in echo.ran[0]
     assert echo.ran[0].endswith("$(id); `id`")
 
 
 async def test_a_large_result_passes_through_a_command(tmp_path: Path) -> None:
-    echo = Echo(command(tmp_path, "print(json.dumps({'result': call['result']} if call['when'] == 'after' else {}))"))
-    async with echo.computer:
+    async with Echo(
+        command(tmp_path, "print(json.dumps({'result': call['result']} if call['when'] == 'after' else {}))")
+    ) as echo:
         assert len(text_of(await echo.call("x" * 3_000_000))) == 3_000_004
 
 
@@ -387,17 +358,14 @@ def test_a_scanner_is_written_in_a_few_ways(written: Any, expected: dict[str, An
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        (5, "must be an object"),
-        ("say 'hello", "quotation mark"),
-        ("", "command"),
-        ({}, "either a function or a command"),
-        ({"function": "a:b", "command": "c"}, "either a function or a command"),
-        ({"function": "no function"}, "module:function"),
-        ({"function": "a:b", "args": ["x"]}, "belong to a command"),
-        ({"command": "c", "when": []}, "when: must not be empty"),
-        ({"command": "c", "when": ["during"]}, "when"),
-        ({"command": "c", "deadline": 0}, "deadline"),
-        ({"command": "c", "deadline": 9999}, "deadline"),
+        *((5, "must be an object"), ("say 'hello", "quotation mark"), ("", "command")),
+        *((wrong, "either a function or a command") for wrong in ({}, {"function": "a:b", "command": "c"})),
+        *(
+            ({"function": "no function"}, "module:function"),
+            ({"function": "a:b", "args": ["x"]}, "belong to a command"),
+        ),
+        *(({"command": "c", "when": []}, "when: must not be empty"), ({"command": "c", "when": ["during"]}, "when")),
+        *(({"command": "c", "deadline": seconds}, "deadline") for seconds in (0, 9999)),
         ({"command": "c", "wen": ["after"]}, "wen: there is no such field"),
     ],
 )
@@ -465,7 +433,7 @@ async def test_the_example_redacts_e_mail_addresses(
         assert text_of(result) == 'read {"to": "ann at example.org"}'
     echo = Echo(written)
     echo.computer.tool(lambda: "Ann <ann@example.org>, bob@mail.example.org.", name="contacts", auto_apply=True)
-    async with echo.computer:
+    async with echo:
         result = await echo.computer.execute_tool(AGENT, "r", "contacts", {}, 30)
     assert text_of(result) == "Ann <[e-mail]>, [e-mail]."
     assert "example.org" not in json.dumps(result)
@@ -473,8 +441,7 @@ async def test_the_example_redacts_e_mail_addresses(
 
 async def test_what_a_scanner_replaces_is_logged_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    echo = Echo(on("after", {"result": content("other")}))
-    async with echo.computer:
+    async with Echo(on("after", {"result": content("other")})) as echo:
         await echo.call("sensitive")
     assert "replaced the result of 'echo'" in caplog.text
     assert "sensitive" not in caplog.text

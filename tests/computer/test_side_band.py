@@ -6,6 +6,7 @@ import hashlib
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,10 +15,10 @@ import pytest
 import pytest_asyncio
 
 from a2c_smcp.computer.computer import Computer
-from tests.computer.hosted import hosted, ready
+from tests.computer.hosted import hosted, joined_agent, ready
 from tests.computer.servers.contents import binary, item, text
 from tests.computer.supervised import quick, script
-from tests.conftest import Hub, SharedHubs
+from tests.conftest import SharedHubs
 from tests.peer import Peer
 
 MIB = 1024 * 1024
@@ -25,24 +26,27 @@ LIMIT = 4 * MIB
 SMALL, LARGE = 32_768, 32_769
 SECRET = "hunter2-hunter2-hunter2"
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.covers("side-band", "large-text")]
+
+
+@asynccontextmanager
+async def giving(url: str, folder: Path) -> AsyncIterator[Peer]:
+    """A raw agent whose office has a computer with the server of `contents.py`. The server was given a secret."""
+    office = f"office-{uuid4().hex[:12]}"
+    computer = Computer("laptop", policy=quick(largest_message=4 * LIMIT))
+    allowed = {"default_tool_meta": {"auto_apply": True}, "env": {"TOKEN": SECRET}}
+    computer.add_server(script("contents.py", name="contents", **allowed))
+    async with hosted(computer, url, office, folder):
+        await ready(computer, "contents")
+        peer = await joined_agent(url, office)
+        yield peer
+        await peer.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def agent(shared_hubs: SharedHubs, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Peer]:
-    """A raw agent whose office has a computer with the server of `contents.py`. The server was given a secret."""
-    url = shared_hubs.hub("program").url
-    office = f"office-{uuid4().hex[:12]}"
-    computer = Computer("laptop", policy=quick(largest_message=4 * LIMIT))
-    computer.add_server(
-        script("contents.py", name="contents", default_tool_meta={"auto_apply": True}, env={"TOKEN": SECRET})
-    )
-    async with hosted(computer, url, office, tmp_path_factory.mktemp("computer")):
-        await ready(computer, "contents")
-        peer = await Peer.connect(url, transports=["websocket"])
-        await peer.join("agent", "planner", office)
+    async with giving(shared_hubs.hub("program").url, tmp_path_factory.mktemp("computer")) as peer:
         yield peer
-        await peer.close()
 
 
 async def give(agent: Peer, *items: tuple[str, int], more: dict[str, Any] | None = None, **fields: Any) -> Any:
@@ -54,9 +58,8 @@ async def drained(agent: Peer, mark: dict[str, Any]) -> bytes:
     """The content of a mark, read as the protocol describes it, and checked."""
     content = b""
     while True:
-        chunk = await agent.request(
-            "client:get_blob", "laptop", blob_handle=mark["a2c_blob_handle"], chunk_offset=len(content)
-        )
+        about = {"blob_handle": mark["a2c_blob_handle"], "chunk_offset": len(content)}
+        chunk = await agent.request("client:get_blob", "laptop", **about)
         assert (chunk["total_size"], chunk["sha256"]) == (mark["a2c_total_size"], mark["a2c_sha256"])
         content += b64decode(chunk["blob"], validate=True)
         if chunk["eof"]:
@@ -66,7 +69,7 @@ async def drained(agent: Peer, mark: dict[str, Any]) -> bytes:
     return content
 
 
-@pytest.mark.covers("9-get_blob", "side-band")
+@pytest.mark.covers("9-get_blob")
 async def test_binary_over_32_kib_is_moved_for_an_agent_that_says_blobs(agent: Peer) -> None:
     kinds = ("image", "audio", "blob")
     result = await give(agent, *((kind, size) for size in (SMALL, LARGE) for kind in kinds), blobs=True)
@@ -82,7 +85,6 @@ async def test_binary_over_32_kib_is_moved_for_an_agent_that_says_blobs(agent: P
         assert found["_meta"] == expected.get("_meta", {})
 
 
-@pytest.mark.covers("side-band")
 async def test_an_agent_that_does_not_say_blobs_gets_binary_inline_while_it_fits(agent: Peer) -> None:
     result = await give(agent, ("image", 2 * MIB))
     assert b64decode(result["content"][0]["data"]) == binary(2 * MIB)
@@ -94,13 +96,11 @@ async def test_an_agent_that_does_not_say_blobs_gets_binary_inline_while_it_fits
     assert last == item("text", 100)
 
 
-@pytest.mark.covers("large-text")
 async def test_a_text_over_the_limit_is_413_with_its_size_unless_the_agent_says_blobs(agent: Peer) -> None:
     size = 5 * MIB
     for fields in ({}, {"blobs": False}):
         refused = await give(agent, ("text", size), **fields)
-        assert refused["code"] == 413
-        assert refused["isError"] is True
+        assert (refused["code"], refused["isError"]) == (413, True)
         assert refused["details"]["size"] >= size
     result = await give(agent, ("text", size), ("text", SMALL), ("inner_text", size), blobs=True)
     large, small, inner = result["content"]
@@ -112,7 +112,6 @@ async def test_a_text_over_the_limit_is_413_with_its_size_unless_the_agent_says_
     assert fits["content"] == [item("text", 3 * MIB)]
 
 
-@pytest.mark.covers("large-text")
 async def test_structured_content_over_the_limit_is_marked_in_the_result(agent: Peer) -> None:
     size = 5 * MIB
     result = await give(agent, ("text", 10), more={"structured": size}, blobs=True)
@@ -123,13 +122,12 @@ async def test_structured_content_over_the_limit_is_marked_in_the_result(agent: 
     assert refused["code"] == 413
 
 
-@pytest.mark.covers("side-band")
 async def test_what_is_not_base64_is_no_binary_and_stays_where_it_is(agent: Peer) -> None:
     result = await give(agent, ("no_base64", LARGE * 2), blobs=True)
     assert result["content"] == [item("no_base64", LARGE * 2)]
 
 
-@pytest.mark.covers("large-text", "secrets-masked")
+@pytest.mark.covers("secrets-masked")
 async def test_texts_are_masked_before_they_are_spooled(agent: Peer) -> None:
     size = 5 * MIB
     result = await give(agent, ("text", size), more={"text": SECRET, "structured": size}, blobs=True)
@@ -137,7 +135,7 @@ async def test_texts_are_masked_before_they_are_spooled(agent: Peer) -> None:
     assert json.loads(await drained(agent, result["_meta"])) == {"words": "***" + text(size)}
 
 
-@pytest.mark.covers("side-band", "computer-dedup")
+@pytest.mark.covers("computer-dedup")
 async def test_a_duplicate_gets_the_same_handles_and_equal_contents_are_kept_once(agent: Peer) -> None:
     first, again = [await give(agent, ("image", LARGE), blobs=True, req_id="same") for _ in range(2)]
     assert first == again
@@ -146,20 +144,13 @@ async def test_a_duplicate_gets_the_same_handles_and_equal_contents_are_kept_onc
     assert other["content"] == first["content"]
 
 
-@pytest.mark.covers("side-band")
 async def test_without_a_place_to_keep_them_contents_stay_inline_or_are_413(
-    shared_hub: Hub, office: str, tmp_path: Path
+    shared_hubs: SharedHubs, tmp_path: Path
 ) -> None:
-    computer = Computer("laptop", policy=quick(largest_message=4 * LIMIT))
-    computer.add_server(script("contents.py", name="contents", default_tool_meta={"auto_apply": True}))
-    async with hosted(computer, shared_hub.url, office, tmp_path):
-        await ready(computer, "contents")
+    async with giving(shared_hubs.hub("program").url, tmp_path) as peer:
         (tmp_path / "blobs").write_text("not a folder")
-        peer = await Peer.connect(shared_hub.url, transports=["websocket"])
-        await peer.join("agent", "planner", office)
         assert (await give(peer, ("image", LARGE), blobs=True))["content"] == [_without_own_keys(item("image", LARGE))]
         assert (await give(peer, ("image", 5 * MIB), blobs=True))["code"] == 413
-        await peer.close()
 
 
 def _without_own_keys(found: dict[str, Any]) -> dict[str, Any]:

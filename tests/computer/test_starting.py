@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,13 @@ import pytest
 
 from a2c_smcp.computer.computer import Computer
 from tests.bystander import calling_meanwhile
-from tests.computer.hosted import hosted
+from tests.computer.hosted import Host
 from tests.computer.supervised import naughty, quick
 from tests.peer import Peer
+from tests.stage.calls import verdict
 from tests.waiting import until
+
+pytestmark = pytest.mark.covers("calls-server-starting")
 
 APPROVED = {"default_tool_meta": {"auto_apply": True}}
 
@@ -24,12 +26,7 @@ class Door:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    def open(self) -> None:
-        self.path.touch()
-
-    def close(self) -> None:
-        self.path.unlink()
+        self.open, self.close = path.touch, path.unlink
 
     def slam(self) -> None:
         """The server fails when it sees that."""
@@ -43,15 +40,15 @@ def door(tmp_path: Path) -> Door:
 
 
 @pytest.fixture
-async def laptop(shared_hub: Any, office: str, tmp_path: Path, door: Door) -> AsyncIterator[Computer]:
+async def laptop(host: Host, door: Door) -> Computer:
     """In an office, with a function and a server that is starting."""
     computer = Computer("laptop", policy=quick(start_limit=60, probe_limit=60, first_pause=60))
     computer.add_server(naughty("waits_for", door.path, name="slow", forbidden_tools=["secret"], **APPROVED))
     computer.add_server(naughty("fine", name="off", disabled=True))
     computer.tool(lambda: "here", name="function", auto_apply=True)
-    async with hosted(computer, shared_hub.url, office, tmp_path):
-        await until(lambda: computer.status()["slow"].state == "starting")
-        yield computer
+    await host(computer)
+    await until(lambda: computer.status()["slow"].state == "starting")
+    return computer
 
 
 async def tools(agent: Peer) -> tuple[list[str], Any]:
@@ -59,11 +56,6 @@ async def tools(agent: Peer) -> tuple[list[str], Any]:
     return [tool["name"] for tool in answer["tools"]], answer.get("starting")
 
 
-def verdict(answer: dict[str, Any]) -> tuple[Any, Any]:
-    return answer["code"], answer["details"]["outcome"]
-
-
-@pytest.mark.covers("calls-server-starting")
 async def test_a_call_for_a_server_that_is_starting_waits_and_runs_and_others_do_not_wait(
     laptop: Computer, agent: Peer, door: Door
 ) -> None:
@@ -78,7 +70,7 @@ async def test_a_call_for_a_server_that_is_starting_waits_and_runs_and_others_do
     assert verdict(await agent.call_tool("laptop", "no such tool", timeout=60)) == (404, "not_run")
 
 
-@pytest.mark.covers("calls-server-starting", "calls-outcome")
+@pytest.mark.covers("calls-outcome")
 async def test_a_call_waiting_for_a_server_that_does_not_start_gets_404_and_agents_are_notified(
     laptop: Computer, agent: Peer, door: Door
 ) -> None:
@@ -91,7 +83,7 @@ async def test_a_call_waiting_for_a_server_that_does_not_start_gets_404_and_agen
     assert await tools(agent) == (["function"], None)
 
 
-@pytest.mark.covers("calls-server-starting", "calls-outcome")
+@pytest.mark.covers("calls-outcome")
 async def test_waiting_for_a_server_ends_with_the_deadline_and_with_a_cancel(laptop: Computer, agent: Peer) -> None:
     late = asyncio.ensure_future(agent.call_tool("laptop", "echo", timeout=1))
     cancelled = asyncio.ensure_future(agent.call_tool("laptop", "echo", timeout=60, req_id="c"))
@@ -104,7 +96,6 @@ async def test_waiting_for_a_server_ends_with_the_deadline_and_with_a_cancel(lap
     assert laptop.history == type(laptop.history)()
 
 
-@pytest.mark.covers("calls-server-starting")
 async def test_a_tool_of_a_server_that_starts_again_is_waited_for_and_an_unknown_name_is_not(
     laptop: Computer, agent: Peer, door: Door
 ) -> None:

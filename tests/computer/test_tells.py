@@ -1,19 +1,23 @@
-"""Tells: whether the Server carries them, their rates, and progress."""
+"""Tells: whether the Server carries them, their rates, progress, and logs of MCP servers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.tells import Delivery, ProgressTells, Tells
+from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.secrets.mask import Mask
+from a2c_smcp.computer.tells import Delivery, ProgressTells, ServerLogs, TellKind, Tells
 from a2c_smcp.connection import LOST
-from a2c_smcp.errors import ComputerNotFound, RateLimited, UnsupportedEvent
-from a2c_smcp.mcp_host.rate import Rate
+from a2c_smcp.errors import BadRequest, ComputerNotFound, RateLimited, UnsupportedEvent
+from a2c_smcp.mcp_host.limits import Rate
+from a2c_smcp.mcp_host.sessions.server_info import LogMessage
 from tests.waiting import until
+
+pytestmark = pytest.mark.covers("tells-sent", "tells-progress", "logs-told")
 
 PLANNER = Caller("desk", "planner")
 
@@ -35,9 +39,8 @@ class Line:
 DELIVERED = {"delivered": True}
 
 
-@pytest.mark.covers("tells-sent")
 async def test_a_tell_is_sent_to_its_agent_at_once_and_without_a_connection_not_at_all() -> None:
-    tells, line, became = Tells("laptop"), Line(DELIVERED), list[Delivery]()
+    tells, line, became = Tells("laptop", Mask()), Line(DELIVERED), list[Delivery]()
     tells.tell(PLANNER, "log", {"level": "info"}, became.append)
     assert (became, tells.are_carried("desk")) == ([Delivery.LOST], True)
     with tells.connected("desk", line):
@@ -48,10 +51,9 @@ async def test_a_tell_is_sent_to_its_agent_at_once_and_without_a_connection_not_
     assert len(line.sent) == 1
 
 
-@pytest.mark.covers("tells-sent")
-@pytest.mark.parametrize("ack", [None, {}, [], "yes", {"delivered": False}, (1, 2), UnsupportedEvent("x").to_wire()])
+@pytest.mark.parametrize("ack", [None, {}, [], "yes", {"delivered": 0}, (1, 2), UnsupportedEvent("x").to_wire()])
 async def test_any_other_ack_means_that_tells_are_not_carried_until_the_next_connection(ack: Any) -> None:
-    tells, line, became, told = Tells("laptop"), Line(ack), list[Delivery](), list[str]()
+    tells, line, became, told = Tells("laptop", Mask()), Line(ack), list[Delivery](), list[str]()
     tells.on_not_carried.append(told.append)
     with tells.connected("desk", line):
         for _ in range(2):
@@ -64,35 +66,46 @@ async def test_any_other_ack_means_that_tells_are_not_carried_until_the_next_con
         assert tells.are_carried("desk")
 
 
-@pytest.mark.covers("tells-sent")
-@pytest.mark.parametrize(
-    ("ack", "became"),
-    [
-        (ComputerNotFound("x").to_wire(), Delivery.UNDELIVERED),
-        (RateLimited("x").to_wire(), Delivery.LATER),
-        (LOST, Delivery.LOST),
-    ],
-)
+NOT_FOUND, TOO_MANY, UNTOLD = ComputerNotFound("x").to_wire(), RateLimited("x").to_wire(), {"delivered": False}
+LOSES = [
+    (NOT_FOUND, Delivery.UNDELIVERED),
+    ({"delivered": False}, Delivery.UNDELIVERED),
+    (TOO_MANY, Delivery.LATER),
+    (LOST, Delivery.LOST),
+]
+
+
+@pytest.mark.parametrize(("ack", "became"), LOSES, ids=["not found", "another seat", "too many", "a lost connection"])
 async def test_an_error_of_a_server_that_carries_tells_loses_one_tell_only(ack: Any, became: Delivery) -> None:
-    tells, line, seen = Tells("laptop"), Line(ack), list[Delivery]()
+    tells, line, seen = Tells("laptop", Mask()), Line(ack), list[Delivery]()
     with tells.connected("desk", line):
         tells.tell(PLANNER, "question", {}, seen.append)
         await until(lambda: seen == [became])
         assert tells.are_carried("desk")
 
 
-@pytest.mark.covers("tells-sent")
+@pytest.mark.covers("tells-sent", "secrets-masked")
+@pytest.mark.parametrize("kind", get_args(TellKind))
+async def test_a_tell_is_masked_as_it_leaves_whatever_it_is_about(kind: TellKind) -> None:
+    tells, line = Tells("laptop", Mask(["t0ken-0123456789", "sunflower"])), Line(DELIVERED)
+    told = {"req_id": "sunflower", "mcp_server": "sunflower", "message": "a sunflower", "other": ["t0ken-0123456789"]}
+    with tells.connected("desk", line):
+        tells.tell(PLANNER, kind, told)
+    ((_, sent),) = line.sent
+    assert sent["other"] == ["***"]
+    assert (sent["message"], sent["req_id"], sent["mcp_server"]) == ("a ***", "sunflower", "sunflower")
+
+
 async def test_a_server_that_does_not_answer_within_its_time_does_not_carry_tells() -> None:
-    tells, became = Tells("laptop", ack_timeout=0.05), list[Delivery]()
+    tells, became = Tells("laptop", Mask(), ack_timeout=0.05), list[Delivery]()
     with tells.connected("desk", Line(answers=False)):
         tells.tell(PLANNER, "question", {}, became.append)
         await until(lambda: became == [Delivery.NOT_CARRIED])
         assert not tells.are_carried("desk")
 
 
-@pytest.mark.covers("tells-sent")
 async def test_progress_and_logs_over_their_rates_are_dropped_and_counted_and_questions_are_not() -> None:
-    tells, line = Tells("laptop"), Line(DELIVERED)
+    tells, line = Tells("laptop", Mask()), Line(DELIVERED)
     with tells.connected("desk", line):
         for _ in range(200):
             tells.tell(PLANNER, "log", {})
@@ -116,9 +129,8 @@ def test_a_rate_allows_so_many_at_once_and_then_so_many_a_second() -> None:
     assert sum(rate.allows() for _ in range(100)) == 10
 
 
-@pytest.mark.covers("tells-progress")
 async def test_of_many_reports_the_first_are_told_then_five_a_second_and_the_last_one_before_the_end() -> None:
-    tells, line = Tells("laptop"), Line(DELIVERED)
+    tells, line = Tells("laptop", Mask()), Line(DELIVERED)
     with tells.connected("desk", line):
         progress = ProgressTells(tells, PLANNER, "r1")
         for step in range(1000):
@@ -129,3 +141,68 @@ async def test_of_many_reports_the_first_are_told_then_five_a_second_and_the_las
         progress.end()
     told = [data["progress"] for _, data in line.sent]
     assert (told, line.sent[-1][1]["message"]) == ([0, 1, 2, 3, 999, 1000], "done")
+
+
+# Logs of MCP servers
+
+OTHER = Caller("desk", "other")
+SECRET = "a secret of some length 123"
+
+
+def test_the_history_is_bounded_filtered_by_level_and_masked_when_it_is_shown() -> None:
+    mask = Mask()
+    logs = ServerLogs(Tells("laptop", Mask()), mask)
+    for number in range(600):
+        logs.add("one", LogMessage("debug" if number % 2 else "error", "x", {"number": number}))
+    logs.add("two", LogMessage("info", None, f"it is {SECRET}"))
+    mask.add([SECRET])
+    assert len(logs.of("one")) == 500
+    assert {line.level for line in logs.of("one", "warning")} == {"error"}
+    assert logs.of("one")[-1].text == '{"number":599}'
+    assert [line.text for line in logs.of("two")] == ["it is ***"]
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        logs.add("large", LogMessage("info", None, letter * 200_000))
+    assert [line.text[0] for line in logs.of("large")] == [*"lmnopqrstuvwxyz"]
+    assert {line.text[1:].lstrip(line.text[0]) for line in logs.of("large")} == {" …"}
+    with pytest.raises(BadRequest):
+        logs.of("one", "loud")
+
+
+async def test_an_agent_is_told_what_it_asked_for_until_it_lapses_or_leaves() -> None:
+    now, mask = 0.0, Mask([SECRET])
+    tells, line = Tells("laptop", Mask()), Line(DELIVERED)
+    logs = ServerLogs(tells, mask, lambda: now)
+
+    def told() -> list[tuple[str, str, str]]:
+        sent = [(data["agent"], data["mcp_server"], data["data"]) for _, data in line.sent]
+        line.sent.clear()
+        return sent
+
+    def say(level: str = "info") -> None:
+        for server in ("one", "two"):
+            logs.add(server, LogMessage(level, None, f"{level} {SECRET}"))  # type: ignore[arg-type]
+
+    with tells.connected("desk", line):
+        say()
+        assert (told(), logs.level_for("one")) == ([], None)
+        logs.watch(PLANNER, None, "warning")
+        logs.watch(PLANNER, "two", "debug")
+        assert (logs.level_for("one"), logs.level_for("two")) == ("warning", "debug")
+        say()
+        assert told() == [("planner", "two", "info ***")]
+        say("error")
+        assert told() == [("planner", "one", "error ***"), ("planner", "two", "error ***")]
+        logs.set_owners_level("one", "info")
+        assert logs.level_for("one") == "info"
+        now = 16 * 60.0
+        say("error")
+        assert (told(), logs.level_for("one"), logs.level_for("two")) == ([], "info", None)
+        logs.watch(PLANNER, None, "debug")
+        logs.watch(OTHER, None, "debug")
+        logs.drop(lambda caller: caller.office == "desk" and caller.agent != "planner")
+        say()
+        assert {agent for agent, *_ in told()} == {"planner"}
+        logs.drop(lambda caller: (caller.office, caller.agent) == ("desk", "planner"))
+        say()
+        assert told() == []
+        await asyncio.sleep(0)

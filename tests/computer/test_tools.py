@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from a2c_smcp.computer.tools.arguments import check_arguments
-from a2c_smcp.computer.tools.table import ToolTable, build_table, diff
+from a2c_smcp.computer.calls.catalog import check_arguments
+from a2c_smcp.computer.calls.table import ToolTable, build_table, diff
 from a2c_smcp.errors import BadRequest, ToolForbidden, ToolNotFound
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta, parse_server
 from a2c_smcp.registry.schemas.check import Schema, SchemaTooHeavy
 from a2c_smcp.smcp import SMCPTool
 from tests.computer.pace import within
+
+pytestmark = pytest.mark.covers("tools-names", "tools-meta", "tools-arguments")
 
 Server = tuple[BaseServerConfig, list[dict[str, Any]]]
 
@@ -44,48 +46,31 @@ def meta_of(raw: dict[str, Any], **config: Any) -> dict[str, Any]:
 # Names
 
 
-@pytest.mark.covers("tools-names")
-def test_a_tool_is_listed_under_its_alias_or_its_own_name() -> None:
+def test_a_tool_is_listed_and_called_under_its_alias_or_its_own_name_alone() -> None:
     table = build_table(server("files", "read", "write", tool_meta={"read": {"alias": "read_file"}}))
-    assert names(table) == ["read_file", "write"]
+    assert (names(table), table.warnings) == (["read_file", "write"], [])
     route = table.resolve("read_file")
     assert (route.server, route.tool, route.meta.alias) == ("files", "read", "read_file")
-    assert table.warnings == []
-
-
-@pytest.mark.covers("tools-names")
-def test_only_the_listed_name_is_callable() -> None:
-    table = build_table(server("files", "read", tool_meta={"read": {"alias": "read_file"}}))
-    with pytest.raises(ToolNotFound):
-        table.resolve("read")
-
-
-@pytest.mark.covers("tools-names")
-def test_a_name_that_is_not_there_is_404_with_the_tool_id_of_003() -> None:
     with pytest.raises(ToolNotFound) as caught:
-        ToolTable().resolve("missing")
-    assert (caught.value.code, caught.value.details) == (404, {"toolId": "missing"})
+        table.resolve("read")
+    assert (caught.value.code, caught.value.details) == (404, {"toolId": "read"})
 
 
-@pytest.mark.covers("tools-names")
 @pytest.mark.parametrize("forbidden", ["read", "read_file"])
 def test_a_forbidden_tool_is_neither_listed_nor_callable_by_either_name(forbidden: str) -> None:
     meta = {"read": {"alias": "read_file"}}
     table = build_table(server("files", "read", "write", forbidden_tools=[forbidden], tool_meta=meta))
     assert names(table) == ["write"]
     for name in ("read", "read_file"):
-        with pytest.raises(ToolForbidden) as caught:
+        with pytest.raises(ToolForbidden):
             table.resolve(name)
-        assert caught.value.code == 403
 
 
-@pytest.mark.covers("tools-names")
 def test_a_tool_that_one_server_forbids_may_be_offered_by_another() -> None:
     table = build_table(server("a", "read", forbidden_tools=["read"]) | server("b", "read"))
     assert (names(table), table.resolve("read").server, table.warnings) == (["read"], "b", [])
 
 
-@pytest.mark.covers("tools-names")
 def test_the_server_that_is_configured_first_keeps_a_name_and_the_other_shows_its_origin() -> None:
     table = build_table(server("web", "read", "fetch") | server("files", "read"))
     assert names(table) == ["files__read", "read", "fetch"]
@@ -97,7 +82,6 @@ def test_the_server_that_is_configured_first_keeps_a_name_and_the_other_shows_it
     ]
 
 
-@pytest.mark.covers("tools-names")
 def test_a_name_that_begins_like_another_server_is_never_given_away() -> None:
     table = build_table(server("evil", "mail__send", "x") | server("mail", "send", "x"))
     assert names(table) == ["evil__mail__send", "x", "send", "mail__x"]
@@ -107,7 +91,6 @@ def test_a_name_that_begins_like_another_server_is_never_given_away() -> None:
     assert "because that is a name for another server's tools" in table.warnings[0]
 
 
-@pytest.mark.covers("tools-names")
 def test_of_two_servers_that_fit_the_longer_name_has_it() -> None:
     table = build_table(server("a", "b__c", "x") | server("a__b", "c", "x") | server("z", "b__c", "c"))
     assert table.resolve("b__c").server == "a"
@@ -119,26 +102,18 @@ def test_of_two_servers_that_fit_the_longer_name_has_it() -> None:
     ]
 
 
-@pytest.mark.covers("tools-names")
 def test_a_server_with_a_tool_under_its_own_longer_name_gets_another_number() -> None:
     table = build_table(server("a", "x") | server("b", "b__x", "x"))
     assert names(table) == ["x", "b__x", "b__x_2"]
 
 
-@pytest.mark.covers("tools-names")
-def test_an_alias_clashes_like_a_name() -> None:
+def test_an_alias_clashes_like_a_name_and_may_resolve_a_clash() -> None:
     table = build_table(server("a", "x") | server("b", "y", tool_meta={"y": {"alias": "x"}}))
-    assert names(table) == ["x", "b__y"]
-    assert table.resolve("b__y").tool == "y"
-
-
-@pytest.mark.covers("tools-names")
-def test_an_alias_resolves_a_clash() -> None:
+    assert (names(table), table.resolve("b__y").tool) == (["x", "b__y"], "y")
     table = build_table(server("a", "x") | server("b", "x", tool_meta={"x": {"alias": "b_x"}}))
     assert (names(table), table.warnings) == (["x", "b_x"], [])
 
 
-@pytest.mark.covers("tools-names")
 @pytest.mark.parametrize("name", ["x" * 257, "a\nb", " a", "\u202ea"])
 def test_a_name_that_cannot_travel_is_not_listed_but_reported(name: str) -> None:
     table = build_table(server("files", name, "read"))
@@ -157,7 +132,6 @@ tables = st.dictionaries(
 )
 
 
-@pytest.mark.covers("tools-names")
 @given(tables)
 def test_every_tool_has_a_name_of_its_own_and_none_that_belongs_to_another_server(shape: dict[str, Any]) -> None:
     servers: dict[str, Server] = {}
@@ -183,45 +157,19 @@ def test_every_tool_has_a_name_of_its_own_and_none_that_belongs_to_another_serve
 # What an agent is shown
 
 
-@pytest.mark.covers("tools-meta")
 def test_scenario_1_of_000() -> None:
-    raw = {
-        "name": "hello",
-        "description": "Say hello to someone.",
-        "inputSchema": {
-            "properties": {"name": {"default": "World", "title": "Name", "type": "string"}},
-            "title": "helloArguments",
-            "type": "object",
-        },
-        "outputSchema": {
-            "properties": {"result": {"title": "Result", "type": "string"}},
-            "required": ["result"],
-            "title": "helloOutput",
-            "type": "object",
-        },
-    }
-    assert json.dumps(build_table(server("s", raw, default_tool_meta=None)).listed, indent=2) == json.dumps(
-        [
-            {
-                "name": "hello",
-                "description": "Say hello to someone.",
-                "params_schema": raw["inputSchema"],
-                "return_schema": raw["outputSchema"],
-                "meta": {},
-            }
-        ],
-        indent=2,
-    )
+    fields = {"name": {"default": "World", "title": "Name", "type": "string"}}
+    given = {"properties": fields, "title": "helloArguments", "type": "object"}
+    found = {"properties": {"result": {"type": "string"}}, "required": ["result"], "type": "object"}
+    about = {"name": "hello", "description": "Say hello to someone."}
+    raw = {**about, "inputSchema": given, "outputSchema": found}
+    expected = {**about, "params_schema": given, "return_schema": found, "meta": {}}
+    assert json.dumps(build_table(server("s", raw, default_tool_meta=None)).listed) == json.dumps([expected])
 
 
-@pytest.mark.covers("tools-meta")
 def test_scenario_2_of_000() -> None:
-    raw = {
-        "name": "browser_navigate",
-        "description": "Navigate to a URL.",
-        "inputSchema": {"...": "..."},
-        "outputSchema": {"...": "..."},
-    }
+    schemas = {"inputSchema": {"...": "..."}, "outputSchema": {"...": "..."}}
+    raw = {"name": "browser_navigate", "description": "Navigate to a URL.", **schemas}
     table = build_table(server("s", raw, default_tool_meta={"tags": ["browser"], "auto_apply": True}))
     assert json.dumps(table.listed[0]) == (
         '{"name": "browser_navigate", "description": "Navigate to a URL.", "params_schema": {"...": "..."}, '
@@ -230,14 +178,12 @@ def test_scenario_2_of_000() -> None:
     )
 
 
-@pytest.mark.covers("tools-meta")
 def test_missing_fields_of_a_tool_are_empty() -> None:
     assert build_table(server("s", {"name": "t"})).listed == [
         {"name": "t", "description": "", "params_schema": {}, "return_schema": None, "meta": {}}
     ]
 
 
-@pytest.mark.covers("tools-meta")
 @pytest.mark.parametrize(
     ("default", "own", "effective"),
     [
@@ -245,11 +191,7 @@ def test_missing_fields_of_a_tool_are_empty() -> None:
         ({"auto_apply": True}, None, {"auto_apply": True}),
         ({"auto_apply": True, "tags": ["a"]}, {"auto_apply": False}, {"auto_apply": False, "tags": ["a"]}),
         ({"auto_apply": True, "tags": ["a"]}, {"auto_apply": None, "tags": []}, {"auto_apply": True, "tags": []}),
-        (
-            {"alias": "d"},
-            {"alias": "o", "ret_object_mapper": {"x": "y"}},
-            {"alias": "o", "ret_object_mapper": {"x": "y"}},
-        ),
+        ({"alias": "d"}, {"alias": "o", "ret_object_mapper": {}}, {"alias": "o", "ret_object_mapper": {}}),
         (None, {}, {}),
     ],
 )
@@ -263,19 +205,17 @@ def test_the_tools_own_meta_overlays_the_default_field_by_field(
     assert route.meta == ToolMeta(**effective)
 
 
-@pytest.mark.covers("tools-meta")
-def test_without_any_meta_there_is_no_entry_and_nothing_is_allowed() -> None:
-    assert meta_of(tool("t")) == {}
-    assert build_table(server("s", "t")).resolve("t").meta == ToolMeta()
+@pytest.mark.parametrize("raw", [{}, {"annotations": None}, {"annotations": {}}], ids=repr)
+def test_without_any_meta_there_is_no_entry_and_nothing_is_allowed(raw: dict[str, Any]) -> None:
+    assert meta_of(tool("t", **raw)) == {}
+    assert build_table(server("s", tool("t", **raw))).resolve("t").meta == ToolMeta()
 
 
-@pytest.mark.covers("tools-meta")
 def test_fields_unknown_to_000_are_not_listed() -> None:
     meta = meta_of(tool("t"), default_tool_meta={"auto_apply": True, "password": "s3cr3t"})
     assert "s3cr3t" not in json.dumps(meta)
 
 
-@pytest.mark.covers("tools-meta")
 def test_annotations_are_a_json_string_in_mcps_spelling() -> None:
     annotations = {"title": "删除", "readOnlyHint": False, "destructiveHint": True}
     meta = meta_of(tool("t", annotations=annotations))
@@ -283,44 +223,30 @@ def test_annotations_are_a_json_string_in_mcps_spelling() -> None:
     assert json.loads(meta["MCP_TOOL_ANNOTATION"]) == annotations
 
 
-@pytest.mark.covers("tools-meta")
-@pytest.mark.parametrize("annotations", [None, {}])
-def test_no_annotations_are_no_entry(annotations: object) -> None:
-    assert meta_of(tool("t", annotations=annotations)) == {}
-
-
-@pytest.mark.covers("tools-meta")
 @pytest.mark.parametrize("value", ["text", 5, 1.5, True, None, ["a", "b"], []])
 def test_simple_entries_of_the_server_stay(value: object) -> None:
     assert meta_of(tool("t", _meta={"own": value})) == {"own": value}
 
 
-@pytest.mark.covers("tools-meta")
 @pytest.mark.parametrize("value", [{"a": [1]}, [1, 2], ["a", None], [["a"]], {}])
 def test_other_entries_of_the_server_become_json_strings(value: object) -> None:
-    (told,) = meta_of(tool("t", _meta={"own": value})).values()
-    assert json.loads(told) == value
+    meta = meta_of(tool("t", _meta={"own": value, "number": float("nan")}))
+    assert (json.loads(meta["own"]), meta["number"]) == (value, "NaN")
 
 
-@pytest.mark.covers("tools-meta")
-def test_a_number_that_json_does_not_have_becomes_a_string() -> None:
-    assert meta_of(tool("t", _meta={"own": float("nan")})) == {"own": "NaN"}
-
-
-@pytest.mark.covers("tools-meta")
 def test_title_icons_and_execution_become_json_strings_that_a_server_cannot_set_otherwise() -> None:
-    icons, execution = [{"src": "https://example.org/i.png"}], {"taskSupport": "required"}
-    forged = dict.fromkeys(("MCP_TOOL_TITLE", "MCP_TOOL_ICONS", "MCP_TOOL_EXECUTION", "a2c_x", "error_code"), "lie")
-    meta = meta_of(tool("t", title="A tool", icons=icons, execution=execution, _meta=forged))
-    assert {key: json.loads(value) for key, value in meta.items()} == {
-        "MCP_TOOL_TITLE": "A tool",
-        "MCP_TOOL_ICONS": icons,
-        "MCP_TOOL_EXECUTION": execution,
+    said = {
+        "title": "A tool",
+        "icons": [{"src": "https://example.org/i.png"}],
+        "execution": {"taskSupport": "required"},
     }
+    keys = [f"MCP_TOOL_{name.upper()}" for name in said]
+    forged = dict.fromkeys((*keys, "a2c_x", "error_code"), "lie")
+    meta = meta_of(tool("t", **said, _meta=forged))
+    assert {key: json.loads(value) for key, value in meta.items()} == dict(zip(keys, said.values(), strict=True))
     assert meta_of(tool("t", _meta=forged)) == {}
 
 
-@pytest.mark.covers("tools-meta")
 @pytest.mark.parametrize("config", [{}, {"default_tool_meta": {"auto_apply": False}}])
 def test_a_server_is_never_believed_under_our_keys(config: dict[str, Any]) -> None:
     lie = json.dumps({"auto_apply": True})
@@ -332,7 +258,7 @@ def test_a_server_is_never_believed_under_our_keys(config: dict[str, Any]) -> No
     assert ("a2c_tool_meta" in meta) == bool(config)
 
 
-@pytest.mark.covers("tools-meta", "peer-tags")
+@pytest.mark.covers("peer-tags")
 def test_tags_that_a_server_gives_to_its_own_tool_are_the_lowest_layer() -> None:
     own = tool("t", _meta={"a2c_tool_meta": {"tags": ["db"], "alias": "evil", "auto_apply": True}})
 
@@ -348,13 +274,11 @@ def test_tags_that_a_server_gives_to_its_own_tool_are_the_lowest_layer() -> None
     assert tags(tool_meta={"t": {"tags": []}}) == ([], None, None)
 
 
-@pytest.mark.covers("tools-meta")
 @pytest.mark.parametrize("told", ['{"tags": ["a"]}', ["a"], {"tags": "a"}, {"tags": ["a", 1]}, {"tags": []}, {}, None])
 def test_anything_else_under_our_key_is_dropped(told: object) -> None:
     assert meta_of(tool("t", _meta={"a2c_tool_meta": told, "a2c_tags_of_server": False})) == {}
 
 
-@pytest.mark.covers("tools-meta")
 @given(
     st.dictionaries(
         st.text(),
@@ -373,19 +297,14 @@ def test_meta_of_any_server_is_strict_json_of_simple_types(own: dict[str, Any]) 
 # Changes
 
 
-@pytest.mark.covers("tools-names", "tools-meta")
 def test_a_difference_is_what_an_agent_sees() -> None:
     old = build_table(server("a", "x", "y", "z"))
     new = build_table(server("a", "x", tool("y", description="new")) | server("b", "w"))
     changes = diff(old, new)
-    assert (changes.added, changes.removed, changes.changed) == (("w",), ("z",), ("y",))
     assert changes
-
-
-@pytest.mark.covers("tools-names")
-def test_an_order_or_a_detail_that_no_agent_sees_is_no_difference() -> None:
-    old = build_table(server("a", "x", "y"))
-    assert not diff(old, build_table(server("a", "y", tool("x", unseen=1), disabled=True)))
+    assert (changes.added, changes.removed, changes.changed) == (("w",), ("z",), ("y",))
+    unseen = server("a", "z", "y", tool("x", unseen=1), disabled=True)
+    assert not diff(old, build_table(unseen)), "an order or a detail that no agent sees"
     assert not diff(old, old)
 
 
@@ -402,11 +321,13 @@ def faults(schema: dict[str, Any], params: dict[str, Any]) -> list[dict[str, str
     else:
         return []
     assert (refusal.code, refusal.details["field"]) == (400, "params")
-    found: list[dict[str, str]] = refusal.details["errors"]
-    return found
+    return list(refusal.details["errors"])
 
 
-@pytest.mark.covers("tools-arguments")
+def paths(schema: dict[str, Any], params: dict[str, Any]) -> set[str]:
+    return {fault["path"] for fault in faults(schema, params)}
+
+
 def test_arguments_that_fit_pass() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     assert faults(schema, {"a": 5, "more": "is fine"}) == []
@@ -414,7 +335,6 @@ def test_arguments_that_fit_pass() -> None:
     assert faults(schema, {"a": 10**30}) == []
 
 
-@pytest.mark.covers("tools-arguments")
 def test_each_fault_has_a_json_pointer() -> None:
     schema = {
         "type": "object",
@@ -429,11 +349,9 @@ def test_each_fault_has_a_json_pointer() -> None:
     found = faults(schema, {"a/b~c": "s3cr3t", "list": [{}, {"x": "s3cr3t"}], "choice": "s3cr3t", "extra": "s3cr3t"})
     assert {fault["path"] for fault in found} == {"/a~1b~0c", "/list/1/x", "/choice", ""}
     assert "s3cr3t" not in json.dumps(found)
-    assert any("needed" in fault["message"] for fault in found)
-    assert any("extra" in fault["message"] for fault in found)
+    assert all(any(name in fault["message"] for fault in found) for name in ("needed", "extra"))
 
 
-@pytest.mark.covers("tools-arguments")
 @pytest.mark.parametrize("is_heavy", [False, True], ids=["checked here", "checked in another process"])
 def test_a_parameter_that_is_sent_as_a_header_may_be_null_unless_it_is_required(is_heavy: bool) -> None:
     flag = {"type": "boolean", "x-mcp-header": "Flag"}
@@ -447,11 +365,10 @@ def test_a_parameter_that_is_sent_as_a_header_may_be_null_unless_it_is_required(
         schema["properties"]["text"] = {"pattern": "(?=a)b"}  # type: ignore[index]  # only a backtracking engine can
     assert (Schema(schema).ready.validator is None) == is_heavy
     assert faults(schema, {"flag": None, "needed": True, "inner": {"flag": None}}) == []
-    found = faults(schema, {"flag": "yes", "needed": None, "plain": None, "inner": {"plain": None}})
-    assert {fault["path"] for fault in found} == {"/flag", "/needed", "/plain", "/inner/plain"}
+    unfit = {"flag": "yes", "needed": None, "plain": None, "inner": {"plain": None}}
+    assert paths(schema, unfit) == {"/flag", "/needed", "/plain", "/inner/plain"}
 
 
-@pytest.mark.covers("tools-arguments")
 def test_the_message_names_the_first_fault() -> None:
     schema = Schema({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}})
     with pytest.raises(BadRequest) as caught:
@@ -486,7 +403,6 @@ RULES = st.recursive(
 )
 
 
-@pytest.mark.covers("tools-arguments")
 @given(RULES, st.dictionaries(st.sampled_from("abc"), VALUES))
 def test_no_argument_is_ever_quoted(rule: Any, params: dict[str, Any]) -> None:
     told = json.dumps(faults({"additionalProperties": rule}, params))
@@ -494,18 +410,12 @@ def test_no_argument_is_ever_quoted(rule: Any, params: dict[str, Any]) -> None:
     assert "8734512" not in told
 
 
-@pytest.mark.covers("tools-arguments")
 @pytest.mark.parametrize(
     "schema",
     [
-        {"type": "objekt"},
-        {"$ref": "https://example.com/schema.json"},
-        {"$ref": "file:///etc/passwd"},
-        {"properties": {"a": {"$ref": "other.json#/a"}}},
-        {"$ref": "#/definitions/missing"},
-        {"$schema": "https://example.com/my-own-draft"},
-        {"properties": {"a": {"pattern": "("}}},
-        {"properties": []},
+        *({"type": "objekt"}, {"properties": []}, {"properties": {"a": {"pattern": "("}}}),
+        *({"$ref": ref} for ref in ("https://example.com/schema.json", "file:///etc/passwd", "#/definitions/missing")),
+        *({"properties": {"a": {"$ref": "other.json#/a"}}}, {"$schema": "https://example.com/my-own-draft"}),
     ],
     ids=str,
 )
@@ -519,15 +429,6 @@ def test_a_schema_that_cannot_be_used_is_reported_and_blocks_nothing(schema: dic
     asyncio.run(check_arguments(table.resolve("read").schema, {"a": "anything"}))
 
 
-@pytest.mark.covers("tools-arguments")
-def test_a_reference_to_another_document_is_never_followed(tmp_path: Any) -> None:
-    (tmp_path / "schema.json").write_text('{"type": "object"}')
-    compiled = Schema({"$ref": (tmp_path / "schema.json").as_uri()})
-    assert compiled.unusable is not None
-    assert "references to other documents are not followed" in compiled.unusable
-
-
-@pytest.mark.covers("tools-arguments")
 @pytest.mark.parametrize(
     ("draft", "schema"),
     [
@@ -537,15 +438,13 @@ def test_a_reference_to_another_document_is_never_followed(tmp_path: Any) -> Non
     ],
 )
 def test_the_draft_is_2020_12_unless_the_schema_says_another(draft: str | None, schema: dict[str, Any]) -> None:
-    schema = {"properties": {"a": schema}, **({"$schema": draft} if draft else {})}
-    assert [fault["path"] for fault in faults(schema, {"a": ["x"]})] == ["/a/0"]
+    assert paths({"properties": {"a": schema}, **({"$schema": draft} if draft else {})}, {"a": ["x"]}) == {"/a/0"}
 
 
-@pytest.mark.covers("tools-arguments")
 def test_local_references_and_recursion_work() -> None:
     tree = {"$defs": {"n": {"type": "object", "properties": {"c": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}
     assert faults(tree, {"c": {"c": {}}}) == []
-    assert [fault["path"] for fault in faults(tree, {"c": {"c": 5}})] == ["/c/c"]
+    assert paths(tree, {"c": {"c": 5}}) == {"/c/c"}
 
 
 def doubling(title: str) -> dict[str, Any]:
@@ -554,7 +453,6 @@ def doubling(title: str) -> dict[str, Any]:
     return {"title": title, "$defs": definitions, "properties": {"a": {"$ref": "#/$defs/s39"}}}
 
 
-@pytest.mark.covers("tools-arguments")
 def test_a_schema_whose_check_takes_too_long_is_refused_and_then_at_once() -> None:
     compiled = Schema(doubling("one"))
     for seconds in (60, 0.5):
@@ -563,7 +461,7 @@ def test_a_schema_whose_check_takes_too_long_is_refused_and_then_at_once() -> No
             asyncio.run(check_arguments(compiled, {"a": 5}))
 
 
-@pytest.mark.covers("tools-arguments", "mcp-bounded")
+@pytest.mark.covers("mcp-bounded")
 async def test_checks_that_wait_for_each_other_leave_the_threads_of_the_event_loop_to_others() -> None:
     schemas = [Schema(doubling(str(number))) for number in range(40)]
     checking = [asyncio.create_task(check_arguments(schema, {"a": 5})) for schema in schemas]
@@ -575,6 +473,7 @@ async def test_checks_that_wait_for_each_other_leave_the_threads_of_the_event_lo
     await asyncio.gather(*checking, return_exceptions=True)
 
 
+TOO_LARGE = [{"path": "", "message": "does not fit, and is too large to say where"}]
 BRANCHING = {"type": "object", "additionalProperties": {"oneOf": [{"$ref": "#"}, {"$ref": "#"}, {"$ref": "#"}]}}
 SELF = [
     BRANCHING,
@@ -601,24 +500,23 @@ SELF = [
 ]
 
 
-@pytest.mark.covers("tools-arguments", "mcp-bounded")
+@pytest.mark.covers("mcp-bounded")
 @pytest.mark.parametrize("schema", SELF, ids=str)
 def test_a_schema_that_may_multiply_the_work_is_never_checked_in_this_process(schema: dict[str, Any]) -> None:
     compiled = Schema(schema)
     assert (compiled.ready.validator, compiled.unusable) == (None, None)
 
 
-@pytest.mark.covers("tools-arguments", "mcp-bounded")
+@pytest.mark.covers("mcp-bounded")
 def test_a_schema_that_refers_to_itself_in_branches_is_answered_in_time() -> None:
     params: dict[str, Any] = {"a": {"a": 1}}
     assert faults(BRANCHING, {"a": 1}) != []
     for _ in range(30):
         params = {"a": params}
     with within(5):
-        assert faults(BRANCHING, params) == [{"path": "", "message": "does not fit, and is too large to say where"}]
+        assert faults(BRANCHING, params) == TOO_LARGE
 
 
-@pytest.mark.covers("tools-arguments")
 def test_ordinary_schemas_are_checked_in_this_process() -> None:
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -632,13 +530,11 @@ def test_ordinary_schemas_are_checked_in_this_process() -> None:
     assert Schema(schema).ready.validator is not None
 
 
-@pytest.mark.covers("tools-arguments")
 def test_endless_chains_of_references_are_not_followed() -> None:
     links: dict[str, Any] = {f"s{n}": {"$ref": f"#/$defs/s{n - 1}"} for n in range(1, 5000)}
     assert Schema({"$defs": {"s0": {}, **links}, "$ref": "#/$defs/s4999"}).unusable == "nested too deeply"
 
 
-@pytest.mark.covers("tools-arguments")
 def test_arguments_without_end_are_refused() -> None:
     params: dict[str, Any] = {}
     for _ in range(100_000):
@@ -647,18 +543,14 @@ def test_arguments_without_end_are_refused() -> None:
     assert faults(tree, params) == [{"path": "", "message": "nested more than 200 deep"}]
 
 
-@pytest.mark.covers("tools-arguments")
 def test_a_million_faults_are_one_answer() -> None:
     schema = {"properties": {"a": {"anyOf": [{"items": {"type": "string"}}, {"type": "null"}]}}}
     with within(5):
-        assert faults(schema, {"a": list(range(1_000_000))}) == [
-            {"path": "", "message": "does not fit, and is too large to say where"}
-        ]
+        assert faults(schema, {"a": list(range(1_000_000))}) == TOO_LARGE
     assert len(faults({"additionalProperties": False}, {str(n): n for n in range(50)})) == 1
     assert len(faults({"additionalProperties": {"type": "null"}}, {str(n): n for n in range(50)})) == 20
 
 
-@pytest.mark.covers("tools-arguments")
 def test_a_check_that_would_take_too_long_is_left_to_the_server() -> None:
     strings = {"anyOf": [{"type": "string", "title": str(n)} for n in range(2000)]}
     schema = Schema({"additionalProperties": {"items": strings}})
@@ -667,24 +559,19 @@ def test_a_check_that_would_take_too_long_is_left_to_the_server() -> None:
         asyncio.run(check_arguments(schema, {"a": list(range(1000))}))
 
 
-@pytest.mark.covers("tools-arguments")
-def test_a_pattern_that_gives_up_is_not_a_fault_of_the_arguments() -> None:
-    assert faults({"properties": {"a": {"pattern": r"^(a*)*\1b$"}}}, {"a": "a" * 60}) == []
+ODD: dict[str, tuple[dict[str, Any], Any, list[str]]] = {
+    "a pattern that gives up is no fault of the arguments": ({"pattern": r"^(a*)*\1b$"}, "a" * 60, []),
+    "half a surrogate pair is a string": ({"type": "string", "maxLength": 2}, "\ud800", []),
+    "a string with half a surrogate pair has a length": ({"type": "string", "maxLength": 2}, "\ud800xyz", ["/a"]),
+    "what is not JSON is refused": ({"type": "string"}, {1: 2}, [""]),
+}
 
 
-@pytest.mark.covers("tools-arguments")
-def test_half_a_surrogate_pair_is_a_string() -> None:
-    schema = {"properties": {"a": {"type": "string", "maxLength": 2}}}
-    assert faults(schema, {"a": "\ud800"}) == []
-    assert [fault["path"] for fault in faults(schema, {"a": "\ud800xyz"})] == ["/a"]
+@pytest.mark.parametrize(("schema", "value", "at"), ODD.values(), ids=ODD)
+def test_odd_values_are_checked_like_others(schema: dict[str, Any], value: Any, at: list[str]) -> None:
+    assert [fault["path"] for fault in faults({"properties": {"a": schema}}, {"a": value})] == at
 
 
-@pytest.mark.covers("tools-arguments")
-def test_arguments_that_are_not_json_are_refused() -> None:
-    assert faults({"additionalProperties": {"type": "string"}}, {"a": {1: 2}}) == [{"path": "", "message": "not JSON"}]
-
-
-@pytest.mark.covers("tools-arguments")
 def test_a_schema_is_compiled_once() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     before = build_table(server("a", tool("x", inputSchema=schema)))

@@ -16,9 +16,15 @@ import pytest
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import read_all
 from a2c_smcp.computer.configuration.watch import RefusedChanges, digest_of_configuration, trusting, watch
+from a2c_smcp.computer.consent.approval import OWNER
 from a2c_smcp.errors import ConfigError
-from tests.computer.test_computer import GOOD
+from tests.computer.hosted import ready
+from tests.computer.supervised import SERVERS
+from tests.stage.computer_program import GOOD
+from tests.stage.owners import AskedOwner
 from tests.waiting import until
+
+pytestmark = pytest.mark.covers("config-files", "config-consent")
 
 
 def write(path: Path, **servers: dict[str, Any]) -> None:
@@ -26,7 +32,6 @@ def write(path: Path, **servers: dict[str, Any]) -> None:
     path.write_text(json.dumps({"mcpServers": entries}), "utf-8")
 
 
-@pytest.mark.covers("config-files")
 def test_a_name_in_two_files_is_an_error(tmp_path: Path) -> None:
     for name in ("one.json", "two.json"):
         write(tmp_path / name, good={})
@@ -54,18 +59,29 @@ async def watched(
             await asyncio.gather(watching, return_exceptions=True)
 
 
-def starts(computer: Computer) -> dict[str, int]:
-    return {name: status.starts for name, status in computer.status().items()}
-
-
 def all_ready(computer: Computer, *names: str) -> bool:
     known = computer.status()
     return [*known] == [*names] and {status.state for status in known.values()} == {"ready"}
 
 
-@pytest.mark.covers("config-files", "supervise-restart")
-async def test_only_changed_servers_are_restarted(tmp_path: Path) -> None:
-    path = tmp_path / "servers.json"
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file that is watched."""
+    return tmp_path / "servers.json"
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Path:
+    """What an evil server or scanner leaves where it runs."""
+    return tmp_path / "was-run"
+
+
+def tools(computer: Computer) -> list[str]:
+    return [tool["name"] for tool in computer.get_tools()]
+
+
+@pytest.mark.covers("supervise-restart")
+async def test_only_changed_servers_are_restarted(path: Any) -> None:
     write(path, stays={}, changes={}, goes={})
     async with watched(path) as (computer, faults):
         path.write_text("{", "utf-8")
@@ -76,67 +92,81 @@ async def test_only_changed_servers_are_restarted(tmp_path: Path) -> None:
         await until(lambda: all_ready(computer, "stays", "changes", "comes"))
         after = {name: status.diagnostics["pid"] for name, status in computer.status().items()}
         assert [name for name in after if after[name] == before.get(name)] == ["stays"]
-        assert set(starts(computer).values()) == {1}
+        assert {status.starts for status in computer.status().values()} == {1}
 
 
-@pytest.mark.covers("config-files", "transform-vrl")
-async def test_a_script_that_does_not_compile_changes_nothing_and_the_next_edit_is_taken(tmp_path: Path) -> None:
-    path = tmp_path / "servers.json"
+@pytest.mark.parametrize("change", ["removed", "disabled", "forbidden"])
+@pytest.mark.parametrize("comes_later", [False, True], ids=["both have it", "the other takes it later"])
+async def test_a_change_of_a_file_gives_the_name_of_a_tool_to_no_other_server(
+    path: Path, tmp_path: Path, change: str, comes_later: bool
+) -> None:
+    read = {"name": "read", "inputSchema": {"type": "object"}}
+
+    def offer(server: str, *tools: Any) -> dict[str, Any]:
+        (tmp_path / server).write_text(json.dumps(tools), "utf-8")
+        program = [str(SERVERS / "shifting.py"), str(tmp_path / server)]
+        return {"command": sys.executable, "args": program, "default_tool_meta": {"auto_apply": True}}
+
+    async def settled(server: str, *names: str) -> None:
+        await until(lambda: {tool["name"] for tool in computer.get_tools() if tool["mcp_server"] == server} == {*names})
+
+    files, evil = offer("files", read), offer("evil", *([] if comes_later else [read]))
+    changed = {"removed": {}, "disabled": {"files": {**files, "disabled": True}}}
+    changed["forbidden"] = {"files": {**files, "forbidden_tools": ["read", "announce"]}}
+    write(path, files=files, evil=evil)
+    async with watched(path, consent=None) as (computer, _):
+        await settled("files", "read", "announce")
+        write(path, **changed[change], evil=evil)
+        await settled("files")
+        if comes_later:
+            (tmp_path / "evil").write_text(json.dumps([read]), "utf-8")
+            await computer.execute_tool(OWNER, "r1", "evil__announce", {}, 30)
+        await settled("evil", "evil__read", "evil__announce")
+
+
+@pytest.mark.covers("transform-vrl")
+async def test_a_script_that_does_not_compile_changes_nothing_and_the_next_edit_is_taken(path: Any) -> None:
     write(path, stays={}, goes={})
     async with watched(path) as (computer, faults):
         write(path, stays={"vrl": ". = (("}, comes={})
         await until(lambda: bool(faults))
         assert "server 'stays': vrl: does not compile" in faults[0]
         assert all_ready(computer, "stays", "goes")
-        assert set(starts(computer).values()) == {1}
+        assert {status.starts for status in computer.status().values()} == {1}
         write(path, stays={}, comes={"autostart": True})
         await until(lambda: all_ready(computer, "stays", "comes"))
         assert faults[1:] == [f"{path}: servers.comes.autostart is an unknown field and is ignored"]
 
 
-@pytest.mark.covers("config-files", "supervise-isolation")
-async def test_a_new_server_that_hangs_delays_neither_the_others_nor_the_next_edit(tmp_path: Path) -> None:
-    path = tmp_path / "servers.json"
+@pytest.mark.covers("supervise-isolation")
+async def test_a_new_server_that_hangs_delays_neither_the_others_nor_the_next_edit(path: Any) -> None:
     write(path, stays={})
     async with watched(path) as (computer, faults):
         write(path, stays={}, hangs={"args": ["-c", "import time; time.sleep(600)"]}, comes={})
-        await until(lambda: computer.status().get("comes") is not None and computer.status()["comes"].state == "ready")
+        await until(lambda: "comes" in computer.status())
+        await ready(computer, "comes")
         assert computer.status()["hangs"].state == "starting"
         write(path, stays={}, comes={})
         await until(lambda: all_ready(computer, "stays", "comes"))
         assert faults == []
 
 
-class Owner:
-    """Asked for consent; each answer is given by the test, at its own time."""
-
-    def __init__(self) -> None:
-        self.asked: list[list[str]] = []
-        self.answers: list[asyncio.Future[bool]] = []
-
-    async def __call__(self, differences: Any) -> bool:
-        self.asked.append([str(each) for each in differences])
-        self.answers.append(asyncio.get_running_loop().create_future())
-        return await self.answers[-1]
+def refused_changes(path: Path, folder: Path) -> RefusedChanges:
+    return RefusedChanges([path], digest_of_configuration, folder / "state")
 
 
 def evil(marker: Path) -> dict[str, Any]:
     return {"command": "sh", "args": ["-c", f"touch '{marker}'"], "default_tool_meta": {"auto_apply": True}}
 
 
-@pytest.mark.covers("config-consent", "config-files")
-async def test_a_new_server_in_a_watched_file_runs_only_after_a_yes(tmp_path: Path) -> None:
-    path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
+async def test_a_new_server_in_a_watched_file_runs_only_after_a_yes(path: Any, marker: Any, tmp_path: Path) -> None:
+    owner = AskedOwner()
     write(path, stays={}, goes={})
-    refused = RefusedChanges([path], digest_of_configuration, tmp_path / "state")
-    async with watched(path, owner, refused) as (computer, _):
+    async with watched(path, owner, refused_changes(path, tmp_path)) as (computer, _):
         write(path, stays={}, evil=evil(marker))
         await until(lambda: len(owner.asked) == 1)
-        assert owner.asked[0][:3] == [
-            'servers.evil.type: "stdio"',
-            'servers.evil.command: "sh"',
-            f'servers.evil.args: ["-c", "touch \'{marker}\'"]',
-        ]
+        fields = ('type: "stdio"', 'command: "sh"', f'args: ["-c", "touch \'{marker}\'"]')
+        assert owner.asked[0][:3] == [f"servers.evil.{field}" for field in fields]
         assert 'servers.evil: every tool without a setting of its own: "runs without asking"' in owner.asked[0]
         await until(lambda: all_ready(computer, "stays"))  # what only removes does not wait
         owner.answers[0].set_result(False)
@@ -144,7 +174,7 @@ async def test_a_new_server_in_a_watched_file_runs_only_after_a_yes(tmp_path: Pa
         await until(lambda: len(owner.asked) == 2)
         assert not marker.exists()
         assert [*computer.status()] == ["stays"]
-        again = RefusedChanges([path], digest_of_configuration, tmp_path / "state")
+        again = refused_changes(path, tmp_path)
         assert again.lines_of(read_all([path])) == owner.asked[1]
         assert again.lines_of(read_all([])) == []
         owner.answers[1].set_result(True)
@@ -153,9 +183,8 @@ async def test_a_new_server_in_a_watched_file_runs_only_after_a_yes(tmp_path: Pa
         await until(lambda: [*computer.status()] == ["stays", "evil"])
 
 
-@pytest.mark.covers("config-consent", "config-files")
-async def test_a_question_is_withdrawn_when_the_file_changes_back(tmp_path: Path) -> None:
-    path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
+async def test_a_question_is_withdrawn_when_the_file_changes_back(path: Any, marker: Any) -> None:
+    owner = AskedOwner()
     write(path, stays={})
     async with watched(path, owner) as (computer, _):
         write(path, stays={}, evil=evil(marker))
@@ -166,27 +195,25 @@ async def test_a_question_is_withdrawn_when_the_file_changes_back(tmp_path: Path
         assert not marker.exists()
 
 
-@pytest.mark.covers("config-consent", "config-files")
 async def test_a_change_is_logged_and_not_applied_if_the_owner_cannot_be_asked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Any, marker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, marker = tmp_path / "servers.json", tmp_path / "was-run"
     write(path, stays={})
     async with watched(path, None) as (computer, _):
         write(path, stays={"default_tool_meta": {"auto_apply": True}}, evil=evil(marker))
         await until(lambda: "nobody can be asked" in caplog.text)
         assert 'servers.evil.command: "sh"' in caplog.text
         write(path, stays={"forbidden_tools": ["add"]})
-        await until(lambda: "add" not in [tool["name"] for tool in computer.get_tools()])
+        await until(lambda: "add" not in tools(computer))
         assert [*computer.status()] == ["stays"]
     assert not marker.exists()
 
 
-@pytest.mark.covers("config-consent", "scanners")
+@pytest.mark.covers("scanners")
 async def test_scanners_of_a_watched_file_change_only_after_a_yes_and_are_not_even_imported_before(
-    tmp_path: Path,
+    path: Any, marker: Any, tmp_path: Path
 ) -> None:
-    path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
+    owner = AskedOwner()
     kept, evil = tmp_path / "kept.py", tmp_path / "evil.py"
     kept.write_text("def scan(call):\n    return {}\n", "utf-8")
     evil.write_text(f"open({str(marker)!r}, 'w').close()\n{kept.read_text()}", "utf-8")
@@ -200,10 +227,7 @@ async def test_scanners_of_a_watched_file_change_only_after_a_yes_and_are_not_ev
         return [scanner.name for scanner in computer.scanners.before]
 
     put(kept)
-    async with watched(path, owner, RefusedChanges([path], digest_of_configuration, tmp_path / "state")) as (
-        computer,
-        faults,
-    ):
+    async with watched(path, owner, refused_changes(path, tmp_path)) as (computer, faults):
         computer.scanners.configure(read_all([path]).scanners)
         put(evil)
         await until(lambda: len(owner.asked) == 1)
@@ -211,12 +235,9 @@ async def test_scanners_of_a_watched_file_change_only_after_a_yes_and_are_not_ev
         owner.answers[0].set_result(False)
         put(forbidden_tools=["add"])
         await until(lambda: len(owner.asked) == 2)
-        await until(lambda: "add" not in [tool["name"] for tool in computer.get_tools()])
+        await until(lambda: "add" not in tools(computer))
         assert used(computer) == [f"{kept}:scan"], "the rest of the change is applied"
-        assert (
-            RefusedChanges([path], digest_of_configuration, tmp_path / "state").lines_of(read_all([path]))
-            == owner.asked[1]
-        )
+        assert refused_changes(path, tmp_path).lines_of(read_all([path])) == owner.asked[1]
         put(evil, tmp_path / "missing.py")
         await until(lambda: len(owner.asked) == 3)
         owner.answers[2].set_result(True)
@@ -246,24 +267,21 @@ def by_link(path: Path, text: str) -> None:
     path.symlink_to(other)
 
 
-@pytest.mark.covers("config-consent", "config-files")
 @pytest.mark.parametrize("replaced", [in_place, with_old_times, by_link])
 @pytest.mark.parametrize("interval", [0.05, 3600], ids=["while it is watched", "just before the end"])
 async def test_however_a_file_is_replaced_its_change_waits_and_waits_after_a_restart(
-    tmp_path: Path, replaced: Any, interval: float
+    path: Any, marker: Any, tmp_path: Path, replaced: Any, interval: float
 ) -> None:
-    path, marker, owner = tmp_path / "servers.json", tmp_path / "was-run", Owner()
+    owner = AskedOwner()
     write(path, stays={"comment": "x" * 1000})
-    refused = RefusedChanges([path], digest_of_configuration, tmp_path / "state")
-    async with watched(path, owner, refused, interval) as (computer, _):
+    async with watched(path, owner, refused_changes(path, tmp_path), interval) as (computer, _):
         await until(lambda: all_ready(computer, "stays"))
         if is_watched := interval < 1:
             write(path, stays={"comment": "x" * 1000, "forbidden_tools": ["add"]})
-            await until(lambda: "add" not in [tool["name"] for tool in computer.get_tools()])
+            await until(lambda: "add" not in tools(computer))
         replaced(path, json.dumps({"mcpServers": {"evil": evil(marker)}}))
         if is_watched:
             await until(lambda: len(owner.asked) == 1)
     same = tmp_path / "state" / ".." / path.name
-    lines = RefusedChanges([same], digest_of_configuration, tmp_path / "state").lines_of(read_all([path]))
-    assert 'servers.evil.command: "sh"' in lines
+    assert 'servers.evil.command: "sh"' in refused_changes(same, tmp_path).lines_of(read_all([path]))
     assert not marker.exists()

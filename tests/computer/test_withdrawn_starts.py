@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from tests.computer.hosted import PATIENCE
 from tests.computer.supervised import naughty, quick
 from tests.waiting import until
+
+pytestmark = pytest.mark.covers("supervise-states", "inputs-sources")
 
 ENDLESS = quick(start_limit=3600, probe_limit=3600)
 
@@ -22,46 +25,32 @@ def state(computer: Computer, name: str = "slow") -> str:
     return status.state if status else "unknown"
 
 
-def slow(**more: Any) -> Any:
-    return naughty("hangs_at_initialize", name="slow", **more)
-
-
 @asynccontextmanager
 async def hanging() -> AsyncIterator[tuple[Computer, asyncio.Task[None]]]:
     """A computer, and the task that waits for a server of it to start."""
     async with Computer("laptop", policy=ENDLESS) as computer:
-        putting = asyncio.create_task(computer.put_server(slow()))
+        putting = asyncio.create_task(computer.put_server(naughty("hangs_at_initialize", name="slow")))
         await until(lambda: state(computer) == "starting")
         async with asyncio.timeout(PATIENCE):
             yield computer, putting
 
 
-@pytest.mark.covers("supervise-states")
-async def test_a_server_that_hangs_as_it_starts_can_be_removed() -> None:
+WAYS: dict[str, tuple[Callable[[Computer], Awaitable[None]], str]] = {
+    "removed": (lambda computer: computer.remove_server("slow"), "unknown"),
+    "stopped": (lambda computer: computer.stop("slow"), "stopped"),
+    "stopped with all others": (lambda computer: computer.stop(), "stopped"),
+    "replaced": (lambda computer: computer.put_server(naughty("fine", name="slow")), "ready"),
+}
+
+
+@pytest.mark.parametrize(("act", "left"), WAYS.values(), ids=WAYS)
+async def test_a_server_that_hangs_as_it_starts_does_not_delay_that_it_is(act: Any, left: str) -> None:
     async with hanging() as (computer, putting):
-        await computer.remove_server("slow")
+        await act(computer)
         await putting
-        assert computer.status() == {}
+        assert state(computer) == left
 
 
-@pytest.mark.covers("supervise-states")
-@pytest.mark.parametrize("name", ["slow", None])
-async def test_a_server_that_hangs_as_it_starts_can_be_stopped(name: str | None) -> None:
-    async with hanging() as (computer, putting):
-        await computer.stop(name)
-        await putting
-        assert state(computer) == "stopped"
-
-
-@pytest.mark.covers("supervise-states")
-async def test_a_server_that_hangs_as_it_starts_can_be_replaced() -> None:
-    async with hanging() as (computer, putting):
-        await computer.put_server(naughty("fine", name="slow"))
-        await putting
-        assert state(computer) == "ready"
-
-
-@pytest.mark.covers("supervise-states")
 async def test_a_server_that_hangs_as_it_starts_can_be_started_anew() -> None:
     async with hanging() as (computer, putting):
         restarting = asyncio.create_task(computer.restart("slow"))
@@ -71,7 +60,6 @@ async def test_a_server_that_hangs_as_it_starts_can_be_started_anew() -> None:
         assert state(computer) == "stopped"
 
 
-@pytest.mark.covers("supervise-states")
 async def test_a_server_replaced_again_while_starting_has_the_last_configuration() -> None:
     async with hanging() as (computer, putting):
         await asyncio.gather(*(computer.put_server(naughty("fine", name="slow", vrl=None)) for _ in range(3)))
@@ -79,7 +67,7 @@ async def test_a_server_replaced_again_while_starting_has_the_last_configuration
         assert (state(computer), len(computer.get_tools())) == ("ready", 1)
 
 
-class Owner:
+class SilentOwner:
     """Is asked, and never answers."""
 
     def __init__(self) -> None:
@@ -97,10 +85,12 @@ class Owner:
 
 
 @asynccontextmanager
-async def asking() -> AsyncIterator[tuple[Computer, Owner, asyncio.Task[None]]]:
-    owner = Owner()
+async def asking(*before: MCPServerConfig) -> AsyncIterator[tuple[Computer, SilentOwner, asyncio.Task[None]]]:
+    owner = SilentOwner()
     async with Computer("laptop", policy=ENDLESS, prompt=owner.prompt) as computer:
         computer.define_inputs([{"type": "promptString", "id": "word", "description": ""}])
+        for config in before:
+            await computer.put_server(config)
         config = naughty("fine", name="slow", env={"WORD": "${input:word}"})
         putting = asyncio.create_task(computer.put_server(config))
         await until(lambda: owner.asked)
@@ -108,7 +98,6 @@ async def asking() -> AsyncIterator[tuple[Computer, Owner, asyncio.Task[None]]]:
             yield computer, owner, putting
 
 
-@pytest.mark.covers("supervise-states", "inputs-sources")
 @pytest.mark.parametrize("how", ["remove_server", "stop"])
 async def test_a_question_for_a_server_that_is_no_longer_wanted_is_withdrawn(how: str) -> None:
     async with asking() as (computer, owner, putting):
@@ -117,7 +106,6 @@ async def test_a_question_for_a_server_that_is_no_longer_wanted_is_withdrawn(how
         assert state(computer) == ("unknown" if how == "remove_server" else "stopped")
 
 
-@pytest.mark.covers("supervise-states", "inputs-sources")
 async def test_a_value_that_is_given_otherwise_ends_the_question() -> None:
     async with asking() as (computer, owner, putting):
         await computer.inputs.set("word", "hello")
@@ -126,7 +114,6 @@ async def test_a_value_that_is_given_otherwise_ends_the_question() -> None:
         assert owner.is_withdrawn.is_set()
 
 
-@pytest.mark.covers("supervise-states")
 async def test_a_server_that_was_stopped_stays_so_when_it_is_replaced_until_it_is_started() -> None:
     async with asking() as (computer, _, putting):
         await computer.stop("slow")
@@ -139,14 +126,8 @@ async def test_a_server_that_was_stopped_stays_so_when_it_is_replaced_until_it_i
         assert (state(computer), [tool["name"] for tool in computer.get_tools()]) == ("ready", ["said"])
 
 
-@pytest.mark.covers("supervise-states", "inputs-sources")
 async def test_a_server_that_was_stopped_while_its_replacement_was_in_question_can_be_started() -> None:
-    owner = Owner()
-    async with Computer("laptop", policy=ENDLESS, prompt=owner.prompt) as computer:
-        computer.define_inputs([{"type": "promptString", "id": "word", "description": ""}])
-        await computer.put_server(naughty("fine", name="slow"))
-        putting = asyncio.create_task(computer.put_server(naughty("fine", name="slow", env={"WORD": "${input:word}"})))
-        await until(lambda: owner.asked)
+    async with asking(naughty("fine", name="slow")) as (computer, _, putting):
         assert state(computer) == "ready", "what is replaced runs until then"
         await computer.stop("slow")
         await computer.inputs.set("word", "hello")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.blobs.limits import BlobLimits
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.endpoint import Reconnect
+from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.content.blob_handles import BlobLimits
 from tests.computer.servers.contents import binary
-from tests.program import Running, start_program
+from tests.program import Running
+from tests.stage.agent import SOON
+from tests.stage.worker import speaking
 from tests.waiting import until_it_goes
 
-__all__ = ["SIZE", "offering_computer", "parts_in", "sending_agent", "spooled_in"]
-
 SIZE = 12_000_000
-SOON = Reconnect(first=0.1, longest=0.2)
 QUICK = BlobLimits(age=1.0, upload_idle=1.0)
 """For tests that wait until what is left is removed."""
 
@@ -29,62 +27,41 @@ def spooled_in(folder: Path) -> list[Path]:
     return [path for path in (folder / "state" / "blobs").rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
+async def offered(agent: AsyncSMCPAgentClient) -> str:
+    """The handle of a content that the computer offers this agent."""
+    (seat,) = (member["seat"] for member in await agent.list_room() if member["role"] == "agent")  # type: ignore[typeddict-item]
+    return (await agent.emit_tool_call("laptop", "offer", {"seat": seat})).text
+
+
 def parts_in(folder: Path) -> list[Path]:
     return [*(folder / "landing" / ".a2c-upload").glob("*")]
 
 
 def computer_in(folder: Path, office: str, limits: BlobLimits | None = None) -> Computer:
-    """Its tool `offer` spools a content of `SIZE` for the agent `planner`, and returns the handle."""
+    """Its tool `offer` spools a content of `SIZE` for the agent `planner` in this seat, and returns the handle."""
     computer = Computer("laptop", landing=folder / "landing", blob_limits=limits)
 
     @computer.tool(auto_apply=True)
-    async def offer() -> str:
-        return (await computer.blobs.spool(Caller(office, "planner"), binary(SIZE), "x/y")).handle
+    async def offer(seat: str) -> str:
+        return (await computer.blobs.spool(Caller(office, "planner", seat=seat), binary(SIZE), "x/y")).handle
 
     return computer
 
 
-@asynccontextmanager
-async def offering_computer(url: str, office: str, folder: Path) -> AsyncIterator[Running]:
+def offering_computer(url: str, office: str, folder: Path) -> AbstractAsyncContextManager[Running]:
     """A computer called laptop, joined."""
-    async with _process("computer", url, office, folder) as process:
-        assert await _line(process) == f"joined {office}\n".encode()
-        yield process
+    return speaking("computer", url, office, folder, says=f"joined {office}\n", script=Path(__file__), stderr=2)
 
 
-@asynccontextmanager
-async def sending_agent(url: str, office: str, folder: Path, which: str) -> AsyncIterator[Running]:
+def sending_agent(url: str, office: str, folder: Path, which: str) -> AbstractAsyncContextManager[Running]:
     """An agent called planner that fetches (`fetch`) or sends (`put`), and is in the middle of it."""
-    async with _process(which, url, office, folder) as process:
-        assert await _line(process) == b"in the middle\n"
-        yield process
-
-
-@asynccontextmanager
-async def _process(*arguments: str | Path) -> AsyncIterator[Running]:
-    process = await start_program(*arguments, script=Path(__file__), stderr=2)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-async def _line(process: Running) -> bytes:
-    assert process.stdout
-    async with asyncio.timeout(60):
-        return await process.stdout.readline()
+    return speaking(which, url, office, folder, says="in the middle\n", script=Path(__file__), stderr=2)
 
 
 async def run_computer(url: str, office: str, folder: Path) -> None:
-    await computer_in(folder, office).run(
-        url,
-        office=office,
-        state_folder=folder / "state",
-        reconnect=SOON,
-        on_connection=lambda what: print(what, flush=True),
-    )
+    computer, state = computer_in(folder, office), folder / "state"
+    tell = partial(print, flush=True)
+    await computer.run(url, office=office, state_folder=state, reconnect=SOON, on_connection=tell)
 
 
 async def run_agent(which: str, url: str, office: str, folder: Path) -> None:
@@ -97,7 +74,7 @@ async def run_agent(which: str, url: str, office: str, folder: Path) -> None:
     if which == "put":
         await agent.put_bytes("laptop", binary(SIZE), on_progress=report)
     else:
-        handle = (await agent.emit_tool_call("laptop", "offer")).text
+        handle = await offered(agent)
         await agent.save_blob("laptop", handle, folder / "fetched" / "file", on_progress=report)
     await agent.disconnect()
 

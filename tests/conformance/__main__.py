@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from a2c_smcp.protocol.mcp_features import FEATURES
+from reference.features import FEATURES
 from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
@@ -35,13 +35,8 @@ Leg = Literal["client", "server", "bridge"]
 ROLES: dict[Leg, str] = {"client": "client", "server": "server", "bridge": "server"}
 """What the suite calls the program that it tests."""
 RUNS: dict[tuple[Leg, str], tuple[str, ...]] = {
-    ("client", "2026-07-28"): ("--requirements", "2026-07-28"),
-    ("client", "2025-11-25"): ("--requirements", "2025-11-25"),
+    **{(leg, revision): ("--requirements", revision) for leg in ROLES for revision in ("2026-07-28", "2025-11-25")},
     ("client", "2025-03-26"): ("--suite", "backcompat"),
-    ("server", "2026-07-28"): ("--requirements", "2026-07-28"),
-    ("server", "2025-11-25"): ("--requirements", "2025-11-25"),
-    ("bridge", "2026-07-28"): ("--requirements", "2026-07-28"),
-    ("bridge", "2025-11-25"): ("--requirements", "2025-11-25"),
 }
 
 _RESULT = re.compile(r"^([✓✗]) (\S+): \d+ passed", re.MULTILINE)

@@ -31,25 +31,16 @@ from a2c_smcp.server.run import address_of, listen, serving
 
 OFFICE, COMPUTER = "conformance", "computer"
 ASKING_BY_REQUEST = (
-    "test_sampling",
-    "test_elicitation",
-    "test_elicitation_sep1034_defaults",
-    "test_elicitation_sep1330_enums",
+    *("test_sampling", "test_elicitation", "test_elicitation_sep1034_defaults", "test_elicitation_sep1330_enums"),
 )
 """What the suite calls the tools whose requests it waits for, up to 2025-11-25."""
 
 
 def entry(upstream: str, protocol: str, left_out: Iterable[str]) -> dict[str, Any]:
     """The upstream server for a Computer that lets agents run all its tools, and answer all that it asks."""
-    return {
-        "name": protocol,
-        "type": "streamable",
-        "protocol": protocol,
-        "server_parameters": {"url": upstream},
-        "default_tool_meta": {"auto_apply": True},
-        "forbidden_tools": [*left_out],
-        "questions_for_agents": ["secret", "url"],
-    }
+    about = {"name": protocol, "type": "streamable", "protocol": protocol, "server_parameters": {"url": upstream}}
+    allowed = {"default_tool_meta": {"auto_apply": True}, "questions_for_agents": ["secret", "url"]}
+    return {**about, **allowed, "forbidden_tools": [*left_out]}
 
 
 async def run(port: int, upstream: str, folder: Path) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import gc
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -99,29 +100,53 @@ async def browse(url: str) -> None:
     await asyncio.to_thread(build_opener(ProxyHandler({})).open, url, timeout=CALL_LIMIT)
 
 
+def entry(url: str, auth: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": SERVER,
+        "type": "streamable",
+        "server_parameters": {"url": url, "auth": auth},
+        "default_tool_meta": {"auto_apply": True},
+    }
+
+
+async def sign_in(computer: a2c.Computer, url: str, auth: dict[str, Any]) -> None:
+    """Sign in as an owner does: a refusal says which authorization server of this machine `auth` has to name."""
+    for _ in range(3):
+        try:
+            await computer.sign_in(SERVER)
+        except a2c.SignInFailed as failure:
+            print(failure.reason)
+            named = re.search('"issuer": "([^"]+)"', failure.reason)
+        else:
+            return
+        await computer.put_server(entry(url, {**auth, "issuer": named[1]} if named else {}))
+        await computer.start()
+        if computer.status()[SERVER].state == "ready":
+            return
+
+
 async def run(url: str, scenario: str, context: Context, folder: Path) -> None:
-    """With `open_url` the computer signs in by itself, and again when a tool needs more."""
+    """Sign in where that is needed, and again when a tool needs more."""
     computer = a2c.Computer("conformance", open_url=browse, on_question=answer, state_folder=folder)
-    how = SIGN_IN.get(scenario, lambda _: {"client_metadata_url": CLIENT_METADATA})
-    computer.add_server(
-        {
-            "name": SERVER,
-            "type": "streamable",
-            "server_parameters": {"url": url, "auth": how(context)},
-            "default_tool_meta": {"auto_apply": True},
-        }
-    )
+    auth = SIGN_IN.get(scenario, lambda _: {"client_metadata_url": CLIENT_METADATA})(context)
+    computer.add_server(entry(url, {}))
     async with computer:
         await computer.start()
+        for _ in range(2):  # it may accept a token at first, and name another authorization server then
+            if computer.status()[SERVER].state == "auth_required":
+                await sign_in(computer, url, auth)
         status = computer.status()[SERVER]
         if status.state != "ready":
             sys.exit(f"the server is {status.state}: {status.reason}")
         tools = {tool["name"]: tool for tool in computer.get_tools()}
         calls = CALLS.get(scenario, each_tool_once)(tools, context)
         for number, (name, arguments) in enumerate(calls):
-            result = await computer.execute_tool(
-                a2c.Caller("office", "agent"), str(number), name, arguments, CALL_LIMIT
-            )
+            for attempt in range(3):
+                caller = a2c.Caller("office", "agent")
+                result = await computer.execute_tool(caller, f"{number}.{attempt}", name, arguments, CALL_LIMIT)
+                if result.get("_meta", {}).get("error_code") not in (4006, 4007):
+                    break
+                await sign_in(computer, url, auth)
             print(name, json.dumps(result, ensure_ascii=False))
 
 

@@ -14,14 +14,7 @@ import asyncio
 from base64 import b64decode
 from typing import Any
 
-from a2c_smcp.registry import (
-    AsyncToolContext,
-    Audio,
-    EmbeddedResource,
-    Image,
-    MCPRegistry,
-    ToolContext,
-)
+from a2c_smcp.registry import AsyncToolContext, Audio, EmbeddedResource, Image, MCPRegistry, ToolContext
 
 RED_DOT = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==")
 SILENCE = b64decode("UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=")
@@ -100,6 +93,12 @@ def test_logging_tool(context: ToolContext) -> str:
 # Tools: questions
 
 
+def form(**fields: str) -> dict[str, Any]:
+    """The schema of a form whose fields of these types must all be filled in."""
+    properties = {name: {"type": kind} for name, kind in fields.items()}
+    return {"type": "object", "properties": properties, "required": list(fields)}
+
+
 @registry.tool
 def test_sampling(prompt: str, context: ToolContext) -> str:
     """Asks the client's model."""
@@ -110,14 +109,9 @@ def test_sampling(prompt: str, context: ToolContext) -> str:
 @registry.tool
 def test_elicitation(message: str, context: ToolContext) -> str:
     """Asks for a name and an address."""
-    schema = {
-        "type": "object",
-        "properties": {
-            "username": {"type": "string", "description": "User's response"},
-            "email": {"type": "string", "description": "User's email address"},
-        },
-        "required": ["username", "email"],
-    }
+    schema = form(username="string", email="string")
+    schema["properties"]["username"]["description"] = "User's response"
+    schema["properties"]["email"]["description"] = "User's email address"
     answer = context.ask(message, schema)
     return f"User response: action: {answer.action}, content: {answer.content}"
 
@@ -159,9 +153,7 @@ async def test_elicitation_sep1330_enums(context: AsyncToolContext) -> str:
     return f"Elicitation completed: action={answer.action}, content={answer.content}"
 
 
-NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-CONFIRMATION = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
-COLOR = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
+NAME, CONFIRMATION = form(name="string"), form(ok="boolean")
 
 
 @registry.tool
@@ -212,7 +204,7 @@ async def test_input_required_result_multiple_inputs(context: AsyncToolContext) 
 async def test_input_required_result_multi_round(context: AsyncToolContext) -> str:
     """Asks twice."""
     name = await context.ask("Step 1: What is your name?", NAME, key="step1")
-    color = await context.ask("Step 2: What is your favorite color?", COLOR, key="step2")
+    color = await context.ask("Step 2: What is your favorite color?", form(color="string"), key="step2")
     return f"{(name.content or {}).get('name')} likes {(color.content or {}).get('color')}"
 
 
@@ -265,63 +257,37 @@ class ToolWithSchema:
         return f"called with {', '.join(arguments) or 'nothing'}"
 
 
-registry.register(
-    ToolWithSchema(
-        "json_schema_2020_12_tool",
-        "Tool with JSON Schema 2020-12 features",
-        {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "type": "object",
-            "$defs": {
-                "address": {
-                    "$anchor": "addressDef",
-                    "type": "object",
-                    "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
-                }
-            },
-            "properties": {
-                "name": {"type": "string"},
-                "address": {"$ref": "#/$defs/address"},
-                "contactMethod": {"type": "string", "enum": ["phone", "email"]},
-                "phone": {"type": "string"},
-                "email": {"type": "string"},
-            },
-            "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
-            "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
-            "then": {"required": ["phone"]},
-            "else": {"required": ["email"]},
-            "additionalProperties": False,
-        },
-    )
-)
-registry.register(
-    ToolWithSchema(
-        "test_header_parameter",
-        "Has a parameter that is sent as an HTTP header, too",
-        {
-            "type": "object",
-            "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
-            "required": ["region"],
-        },
-    )
-)
+TEXT = {"type": "string"}
+ADDRESS = {"$anchor": "addressDef", "type": "object", "properties": {"street": TEXT, "city": TEXT}}
+METHOD = {"type": "string", "enum": ["phone", "email"]}
+PROPERTIES = {
+    "name": TEXT,
+    "address": {"$ref": "#/$defs/address"},
+    "contactMethod": METHOD,
+    "phone": TEXT,
+    "email": TEXT,
+}
+EVERY_KEYWORD = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {"address": ADDRESS},
+    "properties": PROPERTIES,
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+REGION = {**form(region="string"), "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+registry.register(ToolWithSchema("json_schema_2020_12_tool", "Tool with JSON Schema 2020-12 features", EVERY_KEYWORD))
+registry.register(ToolWithSchema("test_header_parameter", "Has a parameter that is also an HTTP header", REGION))
 
 
 # Resources
 
-registry.add_resource(
-    "test://static-text",
-    "This is the content of the static text resource.",
-    name="Static text",
-    description="A text that never changes",
-)
-registry.add_resource(
-    "test://static-binary",
-    RED_DOT,
-    name="Static binary",
-    description="An image that never changes",
-    mime_type="image/png",
-)
+STATIC, IMAGE = "This is the content of the static text resource.", "An image that never changes"
+registry.add_resource("test://static-text", STATIC, name="Static text", description="A text that never changes")
+registry.add_resource("test://static-binary", RED_DOT, name="Static binary", description=IMAGE, mime_type="image/png")
 registry.add_resource("test://watched-resource", "Watched.", name="Watched", description="A text that clients watch")
 
 
@@ -371,8 +337,7 @@ def test_prompt_with_image() -> list[Any]:
 @registry.prompt
 async def test_input_required_result_prompt(context: AsyncToolContext) -> str:
     """A prompt that asks for its context."""
-    schema = {"type": "object", "properties": {"context": {"type": "string"}}, "required": ["context"]}
-    answer = await context.ask("What context should the prompt use?", schema, key="user_context")
+    answer = await context.ask("What context should the prompt use?", form(context="string"), key="user_context")
     return f"Use this context: {(answer.content or {}).get('context')}"
 
 

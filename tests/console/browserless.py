@@ -1,17 +1,19 @@
-"""Requests to a console as a browser sends them, without a browser and without a socket."""
+"""Requests to a console as a browser sends them, without a browser and a socket; and a receiver of webhooks."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Mapping
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
-from a2c_smcp.http.asgi import ASGIApp
+from aiohttp import web
+
+from a2c_smcp.web import ASGIApp
 
 PATIENCE = 20.0
 
@@ -28,30 +30,33 @@ class Answered:
 
 @dataclass
 class Visitor:
-    """Keeps cookies, as a browser does."""
+    """Keeps cookies, as a browser does, and the secret of its session, as the script of our pages does."""
 
     app: ASGIApp
     host: str = "127.0.0.1:7200"
     cookies: dict[str, str] = field(default_factory=dict)
+    secret: str = ""
 
-    async def get(self, path: str, **headers: str) -> Answered:
+    async def get(self, path: str, **headers: str | None) -> Answered:
         return await self.ask("GET", path, b"", headers)
 
     async def post(self, path: str, form: Mapping[str, Any], **headers: str) -> Answered:
         sent = {"origin": f"http://{self.host}", **headers}
         return await self.ask("POST", path, urlencode(form, doseq=True).encode(), sent)
 
-    async def token(self, path: str = "/") -> str:
-        page = await self.get(path)
-        return re.search(r'name="token" value="([^"]+)"', page.body)[1]  # type: ignore[index]
+    async def act(self, path: str, **form: Any) -> Answered:
+        """Send a form, and keep the secret that the answer may have."""
+        answered = await self.post(path, form)
+        if answered.header("content-type") == "application/json":
+            self.secret = json.loads(answered.body).get("secret", self.secret)
+        return answered
 
-    async def act(self, path: str, page: str = "/", **form: Any) -> Answered:
-        """Send a form as the script of a page does."""
-        token = await self.token(page)
-        return await self.post(path, {"token": token, "back": page, **form}, **{"x-a2c-console": "1"})
+    async def open(self, link: str, prefix: str = "") -> Answered:
+        """Use a link, given as its address."""
+        return await self.act(f"{prefix}/open", link=link.partition("link=")[2])
 
     async def ask(
-        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = MappingProxyType({})
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str | None] = MappingProxyType({})
     ) -> Answered:
         sent: list[Any] = []
         received = [{"type": "http.request", "body": body}]
@@ -71,10 +76,11 @@ class Visitor:
                 self.cookies[name] = rest.partition(";")[0]
         return Answered(sent[0]["status"], found, b"".join(each.get("body", b"") for each in sent[1:]).decode())
 
-    def scope(self, method: str, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    def scope(self, method: str, path: str, headers: Mapping[str, str | None]) -> dict[str, Any]:
         path, _, query = path.partition("?")
         cookies = "; ".join(f"{name}={value}" for name, value in self.cookies.items() if value)
-        all_headers = {"host": self.host, **({"cookie": cookies} if cookies else {}), **headers}
+        own = {"host": self.host, "x-a2c-session": self.secret, **({"cookie": cookies} if cookies else {})}
+        all_headers = {name: value for name, value in {**own, **headers}.items() if value is not None}
         return {
             "type": "http",
             "method": method,
@@ -117,3 +123,15 @@ async def next_event(events: asyncio.Queue[str], having: str = "") -> str:
         while True:
             if having in (event := await events.get()):
                 return event
+
+
+@asynccontextmanager
+async def received(receive: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
+    """The URL of a receiver of webhooks on this machine."""
+    app = web.Application()
+    app.router.add_post("/hook", receive)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    await runner.cleanup()

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from a2c_smcp.console.operator.console import CONSOLE_PATH, OperatorConsole
-from a2c_smcp.console.operator.signed_sessions import SignedSessions
+from a2c_smcp.console.operator.console import OperatorConsole, SignedSessions
 from a2c_smcp.server import DefaultAuthenticationProvider
-from a2c_smcp.server.admin.rows import SessionSeen
+from a2c_smcp.server.admin.node_view import SessionSeen
+from a2c_smcp.server.http_requests import CONSOLE_PATH
 from tests.cluster import serving_node
 from tests.conftest import Hub
-from tests.valkey import running_valkey
+from tests.on_disk import content_of
+from tests.stage.web import fetch
+from tests.valkey import Valkey
 
 ADMIN = "operator-0123456789"
 IDLE, LONGEST = 100.0, 1000.0
@@ -62,93 +66,103 @@ class _Others:
             each.end_here(session)
 
 
-async def test_a_session_is_accepted_on_every_node_and_signing_out_ends_it_on_all() -> None:
-    nodes = Nodes()
-    north, south = nodes.start(), nodes.start()
-    cookie = north.open()
-    session = await south.find(cookie)
+@pytest.fixture
+def nodes() -> Nodes:
+    return Nodes()
+
+
+@pytest.fixture
+def north(nodes: Nodes) -> SignedSessions:
+    return nodes.start()
+
+
+@pytest.fixture
+def south(nodes: Nodes) -> SignedSessions:
+    return nodes.start()
+
+
+async def test_a_session_is_accepted_on_every_node_and_signing_out_ends_it_on_all(
+    nodes: Nodes, north: SignedSessions, south: SignedSessions
+) -> None:
+    secret = north.open()
+    session = await south.find(secret)
     assert session
-    assert session.token == (await north.find(cookie)).token  # type: ignore[union-attr]
     told: list[str] = []
-    (await north.find(cookie)).on_end.append(lambda: told.append("ended"))  # type: ignore[union-attr]
+    (await north.find(secret)).on_end.append(lambda: told.append("ended"))  # type: ignore[union-attr]
     await south.sign_out(session)
     assert told == ["ended"]
     for node in (north, south, nodes.start(), nodes.restart(north), nodes.restart(south)):
-        assert await node.find(cookie) is None
+        assert await node.find(secret) is None
 
 
-async def test_a_node_out_of_reach_hears_of_the_end_at_its_next_check() -> None:
-    nodes = Nodes()
-    north, south = nodes.start(), nodes.start()
-    cookie = north.open()
-    session = await south.find(cookie)
+async def test_a_node_out_of_reach_hears_of_the_end_at_its_next_check(
+    nodes: Nodes, north: SignedSessions, south: SignedSessions
+) -> None:
+    secret = north.open()
+    session = await south.find(secret)
     assert session
     nodes.lost = [north]
     await south.sign_out(session)
-    assert await north.find(cookie)
+    assert await north.find(secret)
     nodes.lost = []
     nodes.now += 30
-    assert await north.find(cookie) is None
+    assert await north.find(secret) is None
 
 
-async def test_use_on_any_node_keeps_a_session_and_none_ends_it_everywhere() -> None:
-    nodes = Nodes()
-    north, south = nodes.start(), nodes.start()
-    cookie = north.open()
-    assert await south.find(cookie)
+async def test_use_on_any_node_keeps_a_session_and_none_ends_it_everywhere(
+    nodes: Nodes, north: SignedSessions, south: SignedSessions
+) -> None:
+    secret = north.open()
+    assert await south.find(secret)
     for _ in range(4):
         nodes.now += IDLE - 1
-        assert await south.find(cookie)
-    assert await north.find(cookie), "it was in use on another node"
+        assert await south.find(secret)
+    assert await north.find(secret), "it was in use on another node"
     nodes.now += IDLE
-    assert await north.find(cookie) is None
-    assert await south.find(cookie) is None
-    assert await nodes.start().find(cookie) is None
+    assert await north.find(secret) is None
+    assert await south.find(secret) is None
+    assert await nodes.start().find(secret) is None
 
 
-async def test_a_page_that_is_open_on_one_node_is_use_on_all() -> None:
-    nodes = Nodes()
-    north, south = nodes.start(), nodes.start()
-    cookie = north.open()
-    session = await north.find(cookie)
+async def test_a_page_that_is_open_on_one_node_is_use_on_all(
+    nodes: Nodes, north: SignedSessions, south: SignedSessions
+) -> None:
+    secret = north.open()
+    session = await north.find(secret)
     assert session
-    assert await south.find(cookie)
+    assert await south.find(secret)
     north.stream_began(session)
     nodes.now += 3 * IDLE
-    assert await south.find(cookie)
-    assert await nodes.restart(south).find(cookie)
+    assert await south.find(secret)
+    assert await nodes.restart(south).find(secret)
     north.stream_ended(session)
     nodes.now += IDLE
-    assert await north.find(cookie) is None
+    assert await north.find(secret) is None
 
 
-async def test_no_session_outlasts_its_longest_time_on_any_node() -> None:
-    nodes = Nodes()
-    north = nodes.start()
-    cookie = north.open()
+async def test_no_session_outlasts_its_longest_time_on_any_node(nodes: Nodes, north: SignedSessions) -> None:
+    secret = north.open()
     for _ in range(20):
         nodes.now += IDLE / 2
-        found = await north.find(cookie)
+        found = await north.find(secret)
         assert (found is not None) == (nodes.now < 1_000_000 + LONGEST)
-    assert await nodes.start().find(cookie) is None
+    assert await nodes.start().find(secret) is None
 
 
-async def test_a_session_ends_with_the_last_node_that_knows_it() -> None:
-    nodes = Nodes()
-    north = nodes.start()
-    cookie = north.open()
+async def test_a_session_ends_with_the_last_node_that_knows_it(nodes: Nodes, north: SignedSessions) -> None:
+    secret = north.open()
     south = nodes.start()
-    assert await south.find(cookie)
+    assert await south.find(secret)
     north = nodes.restart(north)
-    assert await north.find(cookie), "another node knows it"
+    assert await north.find(secret), "another node knows it"
     north = nodes.restart(north)
     nodes.restart(south)
-    assert await north.find(cookie) is None
+    assert await north.find(secret) is None
 
 
-async def test_ends_are_kept_while_a_cookie_could_open_the_session_again_and_not_without_bound() -> None:
-    nodes = Nodes()
-    north = nodes.start()
+async def test_ends_are_kept_while_a_secret_could_open_the_session_again_and_not_without_bound(
+    nodes: Nodes, north: SignedSessions
+) -> None:
     for number in range(3000):
         north.end_here(f"session-{number}")
     assert len(north._ended) == 1000
@@ -158,102 +172,135 @@ async def test_ends_are_kept_while_a_cookie_could_open_the_session_again_and_not
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "a.b.c", "a.1.b", "....", "é.9999999999.x"])
-async def test_a_cookie_that_was_not_signed_with_the_admin_key_opens_nothing_and_asks_nobody(wrong: str) -> None:
-    nodes = Nodes()
-    north, foreign = nodes.start(), nodes.start("another-key-0123456789")
-    cookie = north.open()
-    assert await foreign.find(cookie) is None
+async def test_a_secret_that_was_not_signed_with_the_admin_key_opens_nothing_and_asks_nobody(
+    nodes: Nodes, north: SignedSessions, wrong: str
+) -> None:
+    foreign = nodes.start("another-key-0123456789")
+    secret = north.open()
+    assert await foreign.find(secret) is None
     assert await north.find(wrong) is None
-    session, ends, signature = cookie.split(".")
+    session, ends, signature = secret.split(".")
     assert await north.find(f"{session}.{int(ends) + 1}.{signature}") is None
 
 
-def with_console(node: Hub) -> str:
-    app = node.app
-    app.mount(OperatorConsole(app.operations, app.admin_access, ADMIN), CONSOLE_PATH)
-    return f"{node.url}{CONSOLE_PATH}"
+class Operators:
+    """Two real nodes with consoles, and requests to either."""
+
+    def __init__(self, http: aiohttp.ClientSession, *nodes: Hub) -> None:
+        self._http = http
+        self.first, self.second = (node.url for node in nodes)
+        for app in (node.app for node in nodes):
+            app.mount(OperatorConsole(app.operations, app.admin_access, ADMIN), CONSOLE_PATH, has_cors=False)
+
+    async def get(self, url: str, path: str, who: dict[str, str]) -> tuple[int, str]:
+        answer = await self._http.get(f"{url}{path}", headers=who)
+        return answer.status, await answer.text()
+
+    async def post(self, url: str, path: str, who: dict[str, str], **form: str) -> aiohttp.ClientResponse:
+        headers = {**who, "origin": url}
+        return await self._http.post(f"{url}{CONSOLE_PATH}{path}", data=form, headers=headers, allow_redirects=False)
+
+    async def sign_in(self) -> dict[str, str]:
+        """The header of a new session on the first node."""
+        answer = await self.post(self.first, "/sign-in", {}, key=ADMIN)
+        header = {"x-a2c-session": (await answer.json())["secret"]}
+        assert (await self.get(self.second, f"{CONSOLE_PATH}/", header))[0] == 200
+        return header
 
 
-async def signed_in(http: aiohttp.ClientSession, console: str, origin: str) -> tuple[dict[str, str], str]:
-    """The cookie of a new session, and its token."""
-    sent = {"data": {"key": ADMIN}, "headers": {"origin": origin}}
-    answer = await http.post(f"{console}/sign-in", **sent, allow_redirects=False)  # type: ignore[arg-type]
-    cookie = {"cookie": f"a2c_operator={answer.cookies['a2c_operator'].value}"}
-    page = await (await http.get(f"{console}/", headers=cookie)).text()
-    return cookie, re.search(r'name="token" value="([^"]+)"', page)[1]  # type: ignore[index]
-
-
-async def test_a_new_key_is_shown_once_on_any_node_to_its_session_alone_and_loading_again_makes_none(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
     file = tmp_path / "keys.json"
     file.write_text("{}")
     file.chmod(0o600)
-    auth = [DefaultAuthenticationProvider((), file) for _ in range(2)]
-    with running_valkey() as valkey:
-        async with (
-            serving_node(valkey.url, "t:", "north", admin_key=ADMIN, auth=auth[0]) as north,
-            serving_node(valkey.url, "t:", "south", admin_key=ADMIN, auth=auth[1]) as south,
-            aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http,
-        ):
-            consoles = with_console(north), with_console(south)
-            cookie, token = await signed_in(http, consoles[0], north.url)
-            another, _ = await signed_in(http, consoles[0], north.url)
-
-            async def shown(console: str, address: str, who: dict[str, str]) -> list[str]:
-                page = await (await http.get(console.removesuffix(CONSOLE_PATH) + address, headers=who)).text()
-                keys: list[str] = re.findall(r'id="new-key-value">(a2c_[^<]+)<', page)
-                assert bool(keys) is not ("A new key is shown once, within a minute." in page)
-                return keys
-
-            async def made(path: str, **form: str) -> str:
-                headers = {**cookie, "origin": north.url}
-                answer = await http.post(
-                    f"{consoles[0]}{path}", data={"token": token, **form}, headers=headers, allow_redirects=False
-                )
-                assert answer.status == 303
-                assert "a2c_" not in answer.headers["location"] + await answer.text()
-                return answer.headers["location"]
-
-            for console in consoles:
-                address = await made("/keys/create", principal="carol")
-                assert await shown(console, address, another) == []
-                [key] = await shown(console, address, cookie)
-                for each in consoles:
-                    assert await shown(each, address, cookie) == []
-                assert key not in file.read_text()
-            assert len(json.loads(file.read_text())) == 2
-            before = file.read_text()
-            address = await made("/keys/rotate", id=address.rpartition("=")[2])
-            assert len(await shown(consoles[0], address, cookie)) == 1
-            after = file.read_text()
-            assert before != after
-            assert await shown(consoles[0], address, cookie) == []
-            assert file.read_text() == after
+    return file
 
 
-async def test_two_real_nodes_share_a_session_and_its_end() -> None:
-    with running_valkey() as valkey:
-        async with (
-            serving_node(valkey.url, "t:", "north", admin_key=ADMIN) as north,
-            serving_node(valkey.url, "t:", "south", admin_key=ADMIN) as south,
-            aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http,
-        ):
-            one, other = with_console(north), with_console(south)
-            signed_in = await http.post(
-                f"{one}/sign-in", data={"key": ADMIN}, headers={"origin": north.url}, allow_redirects=False
-            )
-            cookie = {"cookie": f"a2c_operator={signed_in.cookies['a2c_operator'].value}"}
-            page = await http.get(f"{other}/", headers=cookie)
-            assert page.status == 200
-            token = re.search(r'name="token" value="([^"]+)"', await page.text())[1]  # type: ignore[index]
-            assert (await http.get(f"{one}/session", headers=cookie)).status == 204
-            left = await http.post(
-                f"{other}/sign-out",
-                data={"token": token},
-                headers={**cookie, "origin": south.url},
-                allow_redirects=False,
-            )
-            assert left.status == 303
-            for place in (one, other):
-                assert (await http.get(f"{place}/session", headers=cookie)).status == 401
+@pytest.fixture
+async def operators(valkey: Valkey, prefix: str, keys: Path) -> AsyncIterator[Operators]:
+    async with AsyncExitStack() as stack:
+        nodes = []
+        for name in ("north", "south"):
+            auth = DefaultAuthenticationProvider((), keys)
+            node = serving_node(valkey.url, prefix, name, admin_key=ADMIN, auth=auth)
+            nodes.append(await stack.enter_async_context(node))
+        http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
+        yield Operators(http, *nodes)
+
+
+async def test_a_new_key_is_shown_once_on_any_node_to_its_session_alone_and_loading_again_makes_none(
+    operators: Operators, keys: Path
+) -> None:
+    own, another = await operators.sign_in(), await operators.sign_in()
+
+    async def shown(url: str, address: str, who: dict[str, str]) -> list[str]:
+        _, page = await operators.get(url, address, who)
+        found: list[str] = re.findall(r'id="new-key-value">(a2c_[^<]+)<', page)
+        assert bool(found) is not ("A new key is shown once, within a minute." in page)
+        return found
+
+    async def made(path: str, **form: str) -> str:
+        answer = await operators.post(operators.first, path, own, **form)
+        assert "a2c_" not in await answer.text()
+        return str((await answer.json())["goes_to"])
+
+    for url in (operators.first, operators.second):
+        address = await made("/keys/create", principal="carol")
+        assert await shown(url, address, another) == []
+        [key] = await shown(url, address, own)
+        for each in (operators.first, operators.second):
+            assert await shown(each, address, own) == []
+        assert key.encode() not in content_of(keys)
+    before = content_of(keys)
+    assert len(json.loads(before)) == 2
+    address = await made("/keys/rotate", id=address.rpartition("=")[2])
+    assert len(await shown(operators.first, address, own)) == 1
+    after = content_of(keys)
+    assert before != after
+    assert await shown(operators.first, address, own) == []
+    assert content_of(keys) == after
+
+
+async def test_two_real_nodes_share_a_session_and_its_end(operators: Operators) -> None:
+    own = await operators.sign_in()
+    for url in (operators.first, operators.second):
+        assert (await operators.get(url, f"{CONSOLE_PATH}/", own))[0] == 200
+    assert (await operators.post(operators.second, "/sign-out", own)).status == 200
+    for url in (operators.first, operators.second):
+        assert (await operators.get(url, f"{CONSOLE_PATH}/", own))[0] == 401
+
+
+@pytest.mark.covers("cors")
+@pytest.mark.parametrize("origins", [("https://page.example",), ("*",)])
+async def test_no_page_of_another_origin_reads_below_the_console_and_the_operators_interface(
+    serve: Callable[..., Awaitable[Hub]], origins: tuple[str, ...]
+) -> None:
+    hub = await serve(admin_key=ADMIN, cors_origins=origins)
+    app = hub.app
+    app.mount(OperatorConsole(app.operations, app.admin_access, ADMIN), CONSOLE_PATH, has_cors=False)
+    signed_in = await fetch(f"{hub.url}/console/sign-in", "POST", data={"key": ADMIN}, headers={"Origin": hub.url})
+    secret = {"X-A2C-Session": signed_in.json["secret"], "Authorization": f"Bearer {ADMIN}"}
+    assert (await fetch(f"{hub.url}/console/", headers=secret)).status == 200
+    asking = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "x-a2c-session, authorization"}
+    for path in (
+        "/console",
+        "/console/",
+        "/console/keys",
+        "/console/open",
+        "/admin/api/keys",
+        "/admin/api/events",
+        "/admin",
+    ):
+        for origin in ("https://page.example", "https://any.example", "null"):
+            for method, headers in (("OPTIONS", asking), ("HEAD", secret), ("POST", secret)):
+                answer = await fetch(f"{hub.url}{path}", method, headers={"Origin": origin, **headers})
+                assert not [name for name in answer.headers if name.lower().startswith("access-control")], path
+                assert method != "OPTIONS" or not 200 <= answer.status < 300, path
+
+
+async def test_a_browser_at_the_root_is_led_to_the_console(operators: Operators) -> None:
+    browser = {"Accept": "text/html,*/*;q=0.8"}
+    led = await operators._http.get(operators.first, headers=browser, allow_redirects=False)
+    assert (led.status, led.headers["location"]) == (303, "/console/")
+    status, page = await operators.get(operators.first, "/", browser)
+    assert (status, "Admin key" in page) == (200, True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,10 @@ from aiohttp import web
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.console.webhook import SIGNATURE, TIMESTAMP, signature_of
 from a2c_smcp.errors import CallTimeout
-from tests.cli.programs import PATIENCE, Place, good
-from tests.console.test_owner import received
+from tests.console.browserless import received
+from tests.stage.place import PATIENCE, Place, good
 
 SECRET = "a-secret-of-the-team"
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    await place.end()
 
 
 async def test_a_receiver_is_told_of_a_request_and_of_its_end_with_a_signature_it_can_check(
@@ -42,7 +34,7 @@ async def test_a_receiver_is_told_of_a_request_and_of_its_end_with_a_signature_i
     (tmp_path / "secret.txt").write_text(f"{SECRET}\n", "utf-8")
     async with received(receive) as hook, asyncio.timeout(PATIENCE):
         server = await place.start("server", "--port", "0")
-        url = (await server.says("listening on ")).removeprefix("listening on ")
+        url = await server.listens()
         config = place.write({"asking": good(default_tool_meta=None)})
         options = ("--console", "--webhook", hook, "--webhook-secret", "secret.txt")
         program = await place.start("computer", "--name", "laptop", "--url", url, "--config", str(config), *options)

@@ -10,14 +10,15 @@ from typing import get_args
 
 import pytest
 
-from a2c_smcp.computer.questions.fields import Field
-from a2c_smcp.console import languages
-from a2c_smcp.console.operator import words as of_operator
-from a2c_smcp.console.owner import words as of_owner
+from a2c_smcp.computer.calls.incoming import WatchedState
+from a2c_smcp.computer.questions.forms import Field
+from a2c_smcp.console import pages
+from a2c_smcp.console.operator import labels as of_operator
+from a2c_smcp.console.owner import layout as of_owner
 from a2c_smcp.mcp_host.status import State
 from a2c_smcp.protocol.results import call_result
 
-FOLDER = Path(languages.__file__).parent
+FOLDER = Path(pages.__file__).parent
 TEXTS = {
     "words": (0,),
     "Page": (1,),
@@ -25,6 +26,7 @@ TEXTS = {
     "_sentence": (1,),
     "asked_twice": (1,),
     "search_form": (1,),
+    "row_table": (3,),
     "button": (1,),
     "field": (0, 2),
 }
@@ -40,13 +42,27 @@ SCHEMAS = [
 FORMATS = [{"type": "string", "format": each} for each in ("email", "uri", "date", "date-time")]
 HINTS = {Field("x", each, False, False).hint.text for each in (*SCHEMAS, *FORMATS, {"type": "object"})} - {"text"}
 """What a field says that it expects. A text without limits is said nowhere."""
+ENDS = ("done", "refused", "cancelled", "not answered", "failed")
 COMPUTED: Mapping[str, frozenset[str]] = {
-    "owner": frozenset([*get_args(State), "allow", "ask", "deny", "Question", "Window", *HINTS]),
+    "owner": frozenset(
+        [
+            *get_args(State),
+            *ENDS,
+            *get_args(WatchedState),
+            "allow",
+            "ask",
+            "deny",
+            "Question",
+            "Window",
+            "an answer is needed",
+            *HINTS,
+        ]
+    ),
     "operator": frozenset(
         {call_result(code).outcome for code in range(400, 5000)}
         | {"ok", "answered", "tool_error", "refused", "request refused", "slow reader cut", "call", "agent", "computer"}
     ),
-    "": frozenset(languages.THEMES),
+    "": frozenset(pages.THEMES),
 }
 """Texts that are values of something else."""
 
@@ -93,15 +109,15 @@ def said(folder: str) -> set[str]:
 @pytest.mark.parametrize(("folder", "chinese"), [("owner", of_owner.CHINESE), ("operator", of_operator.CHINESE)])
 def test_every_text_of_a_console_is_there_in_chinese(folder: str, chinese: Mapping[str, str]) -> None:
     english = said(folder)
-    assert english - set(chinese) - set(languages.SHARED) == set()
+    assert english - set(chinese) - set(pages.SHARED) == set()
     assert set(chinese) - english == set(), "these are said nowhere"
 
 
 def test_every_text_of_all_consoles_is_there_in_chinese() -> None:
-    assert said("") - set(languages.SHARED) == set()
+    assert said("") - set(pages.SHARED) == set()
 
 
-@pytest.mark.parametrize("chinese", [of_owner.CHINESE, of_operator.CHINESE, languages.SHARED])
+@pytest.mark.parametrize("chinese", [of_owner.CHINESE, of_operator.CHINESE, pages.SHARED])
 def test_a_translation_has_the_values_of_its_text(chinese: Mapping[str, str]) -> None:
     for english, translated in chinese.items():
         assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", translated)), english

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.protocol.bundle_ids import BundleIds, bundle_id_of, fault_in_bundle_id
+from a2c_smcp.protocol.names import BundleIds, bundle_id_of, fault_in_bundle_id
 
 NPX = {"command": "npx"}
 HTTP = {"url": "https://h.example/mcp"}

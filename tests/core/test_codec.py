@@ -1,6 +1,8 @@
 """Strict JSON, and the rule of every field of every event."""
 
 import gc
+import json
+import math
 import weakref
 from contextlib import suppress
 from copy import deepcopy
@@ -14,59 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.protocol import EVENTS, lookup
 from a2c_smcp.protocol.codec import MAX_TIMEOUT, decode, dumps, loads, loads_exactly, timeout_of
+from a2c_smcp.protocol.events import EVENTS, lookup
+from tests.core.specification import CHECKED as FIELDS
 
 ROWS = [*EVENTS, lookup("client:newer"), lookup("server:update_newer"), lookup("server:tell_newer")]
 
-INPUTS = "questions blobs input_responses request_state client_capabilities client"
-OPTIONS = f"{INPUTS} progress extend _meta"
-SERVER = "agent req_id computer mcp_server"
-FIELDS = {  # event: (required, optional but checked), from 000, WIRE §§4, 9 and PROTOCOL-0.4
-    "server:join_office": ("role name office_id", "instance"),
-    "server:leave_office": ("office_id", ""),
-    "server:list_room": ("agent req_id office_id", ""),
-    "server:tool_call_cancel": ("agent req_id", ""),
-    "server:update_config": ("computer", ""),
-    "server:update_tool_list": ("computer", ""),
-    "server:update_desktop": ("computer", ""),
-    "client:tool_call": ("agent req_id computer tool_name params timeout", f"office_id {OPTIONS}"),
-    "client:get_tools": ("agent req_id computer", "office_id"),
-    "client:get_config": ("agent req_id computer", "office_id"),
-    "client:get_desktop": ("agent req_id computer", "office_id desktop_size window"),
-    "client:answer_question": ("agent req_id computer question_id action", "office_id content"),
-    "client:get_questions": ("agent req_id computer", "office_id"),
-    "client:set_log_level": ("agent req_id computer level", "office_id mcp_server"),
-    "server:tell_progress": ("agent req_id progress", "computer office_id total message"),
-    "server:tell_question": ("agent req_id question_id request", "computer office_id mcp_server tool_name approval"),
-    "server:tell_question_ended": ("agent req_id question_id", "computer office_id request"),
-    "server:tell_log": ("agent mcp_server level data", "computer office_id req_id logger"),
-    "server:tell_resource": ("agent mcp_server uri", "computer office_id req_id"),
-    "server:update_skills": ("computer", ""),
-    "server:update_resource_list": ("computer", "mcp_server"),
-    "server:update_prompts": ("computer", "mcp_server"),
-    "client:get_servers": ("agent req_id computer", "office_id"),
-    "client:get_resources": (SERVER, "office_id cursor titles"),
-    "client:get_resource_templates": (SERVER, "office_id cursor"),
-    "client:read_resource": (f"{SERVER} uri", f"office_id {INPUTS}"),
-    "client:subscribe_resource": (f"{SERVER} uri", "office_id"),
-    "client:unsubscribe_resource": (f"{SERVER} uri", "office_id"),
-    "client:get_prompts": ("agent req_id computer", "office_id mcp_server cursor"),
-    "client:get_prompt": (f"{SERVER} name", f"office_id arguments {INPUTS}"),
-    "client:complete": (f"{SERVER} ref argument", "office_id context"),
-    "client:get_skills": ("agent req_id computer", "office_id"),
-    "client:sealed": ("agent req_id computer office_id timeout kid sealed", "extend"),
-    "client:get_device": ("agent req_id computer nonce", "office_id"),
-    "client:get_skill": ("agent req_id computer name", "office_id rel_path"),
-    "client:get_blob": ("agent req_id computer blob_handle", "office_id chunk_offset max_chunk_bytes binary"),
-    "client:put_blob": (
-        "agent req_id computer chunk_offset eof blob",
-        "office_id upload_id total_size sha256 name_hint",
-    ),
-    "server:tell_newer": ("agent", "computer req_id"),
-    "client:newer": ("computer", "agent office_id"),
-    "server:update_newer": ("computer", ""),
-}
 REQUIRED = [(event, field) for event, (required, _) in FIELDS.items() for field in required.split()]
 OWN_CODES = ("blob_handle", "chunk_offset", "eof", "blob", "max_chunk_bytes", "upload_id", "total_size", "sha256")
 OWN_CODES += ("name_hint", "rel_path")
@@ -74,7 +29,19 @@ OWN_CODES += ("name_hint", "rel_path")
 NOT_NULL = [(event, field) for event, field in REQUIRED if field not in ("data", *OWN_CODES)]
 OPTIONAL = [(event, field) for event, (_, optional) in FIELDS.items() for field in optional.split()]
 
-NAMES = ("name", "office_id", "agent", "req_id", "computer", "question_id", "mcp_server", "kid", "nonce")
+NAMES = (
+    "name",
+    "office_id",
+    "agent",
+    "req_id",
+    "computer",
+    "call",
+    "question_id",
+    "mcp_server",
+    "kid",
+    "nonce",
+    "seat",
+)
 OBJECTS = ("params", "_meta", "input_responses", "client_capabilities", "content", "request", "arguments")
 OBJECTS += ("ref", "argument", "context")
 NOT_TEXT = [1, True, 1.5, ["a"], {"a": 1}]
@@ -95,6 +62,8 @@ NOT_NAMES = [
     *(f"a{invisible}b" for invisible in "\xad\u034f\u200b\u200d\u200f\u2060\u2064\ufe0f\ufeff\uffa0\u3164\U000e0041"),
 ]
 NOT_OBJECTS = [[], "{}", 0, True]
+TEXTS = ("request_state", "logger", "message", "cursor", "sealed")
+BOOLEANS = ("extend", "blobs", "binary", "titles", "approval", "seats")
 NOT_INTEGERS = [True, False, 1.0, "1", [], {}]
 BAD: dict[str, list[Any]] = {
     **{field: [*NOT_NAMES, "x" * 129] for field in NAMES},
@@ -103,25 +72,17 @@ BAD: dict[str, list[Any]] = {
     "instance": [*NOT_NAMES, "x" * 15, "x" * 129, "x" * 16 + " "],
     "role": ["", "Agent", "agent ", "server", 0, True, ["agent"], {}],
     **dict.fromkeys(OBJECTS, NOT_OBJECTS),
+    **{field: [1, True, [], {}] for field in TEXTS},
+    **{field: [0, 1, "true", [], {}] for field in BOOLEANS},
     "client": [*NOT_OBJECTS, {}, *({"name": name} for name in NOT_NAMES), {"name": "a", "version": ""}],
     "timeout": NOT_INTEGERS,
     "desktop_size": NOT_INTEGERS,
-    "extend": [0, 1, "true", [], {}],
     "questions": [0, 1, "true", "results", ["result"], {}],
-    "request_state": [1, True, [], {}],
-    "logger": [1, True, [], {}],
-    "message": [1, True, [], {}],
     "action": ["", "Accept", "yes", 1, True, ["accept"], {}],
     "level": ["", "INFO", "warn", 3, True, ["info"], {}],
     "total": [True, "1", [], {}],
     "data": [],
     "uri": [*NOT_NAMES, "x" * 2049],
-    "cursor": [1, True, [], {}],
-    "sealed": [1, True, [], {}],
-    "blobs": [0, 1, "true", [], {}],
-    "binary": [0, 1, "true", [], {}],
-    "titles": [0, 1, "true", [], {}],
-    "approval": [0, 1, "true", [], {}],
     **{field: [] for field in OWN_CODES},
 }
 OF_PROGRESS = {"client:tool_call": ([0, 1, 0.5, "true", [], {}], [True, False])}
@@ -134,10 +95,13 @@ GOOD: dict[str, list[Any]] = {
     "instance": ["x" * 16, "x" * 128],
     "role": ["agent", "computer"],
     **{field: [{}, {"deep": [{"n": None}]}] for field in OBJECTS},
+    **{field: [True, False] for field in BOOLEANS},
+    "arguments": [{}, {"who": "x"}],
+    "ref": [{"type": "ref/prompt", "name": "p"}, {"type": "ref/resource", "uri": "file:///a"}],
+    "argument": [{"name": "who", "value": ""}],
     "client": [{"name": "x" * 128}, {"name": "a", "version": "1.0"}, {"name": "a", "title": 1, "icons": []}],
     "timeout": [30],
     "desktop_size": [5, 0, -1, 2**70],
-    "extend": [True, False],
     "questions": [True, False, "result"],
     "request_state": ["", "x" * 10_000, "\n\ud800"],
     "logger": ["", "a\nb"],
@@ -149,10 +113,6 @@ GOOD: dict[str, list[Any]] = {
     "uri": ["file:///a b", "x" * 2048],
     "cursor": ["", "x" * 10_000],
     "sealed": ["", "x" * 10_000],
-    "blobs": [True, False],
-    "binary": [True, False],
-    "titles": [True, False],
-    "approval": [True, False],
     **{field: ["text", 1, True, {}] for field in OWN_CODES},
     "rel_path": ["", "a/b.md"],
 }
@@ -196,23 +156,8 @@ def good(event: str, field: str) -> list[Any]:
     "text",
     [
         *("NaN", "Infinity", "-Infinity", '{"x":NaN}', "[1,-Infinity]"),
-        *(
-            "",
-            " ",
-            "{",
-            "[1,]",
-            "{'a':1}",
-            '{"a":1,}',
-            "01",
-            "+1",
-            ".5",
-            "1.",
-            "0x1",
-            "tru",
-            "undefined",
-            "// x",
-            "\ufeff{}",
-        ),
+        *("", " ", "{", "[1,]", "{'a':1}", '{"a":1,}', "01", "+1", ".5", "1.", "0x1", "tru", "undefined", "// x"),
+        "\ufeff{}",
         *('"a\nb"', '"\\x"', '"', "{} {}", "{1:2}"),
         *("[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000),
     ],
@@ -251,6 +196,16 @@ def test_any_string_is_read(read: Any, text: str) -> None:
 def test_a_value_that_json_cannot_express_is_a_bad_request(value: object) -> None:
     with pytest.raises(BadRequest):
         dumps(value)
+
+
+@pytest.mark.covers("strict-json")
+@given(st.lists(st.floats() | st.none() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.just((1, None))))
+def test_a_number_that_is_not_finite_is_refused_whatever_is_beside_it(values: list[Any]) -> None:
+    if all(math.isfinite(each) for each in values if isinstance(each, float)):
+        assert json.loads(dumps(values)) == json.loads(json.dumps(values))
+    else:
+        with pytest.raises(BadRequest):
+            dumps(values)
 
 
 def test_endless_nesting_is_a_bad_request() -> None:

@@ -11,51 +11,28 @@ from tests.syntax import syntax_tree
 
 ROOT = Path(a2c_smcp.__file__).parent
 SOCKETS = ("server/namespace.py",)  # everybody else has a Socket.IO of our own
-MCP = ("mcp_host/", "registry/remote/", "bridge/", "cli/demo/mcp_servers.py")  # the client side, and servers
-STORE = ("server/directory/store_connection.py",)
+MCP = ("mcp_host/", "registry/remote/", "bridge/", "cli/commands/demo_servers.py")  # the client side, and servers
+STORE = ("server/cluster/store.py",)
 ONLY_UNDER = {"socketio": SOCKETS, "engineio": SOCKETS, "mcp": MCP, "redis": STORE, "hiredis": STORE}
 
 NAMES = (
     *("a2c_smcp.types", "a2c_smcp.smcp", "a2c_smcp.errors"),
-    *("a2c_smcp.mcp_events", "a2c_smcp.published_events", "a2c_smcp.device_events"),
+    *("a2c_smcp.mcp_events", "a2c_smcp.v04_events", "a2c_smcp.device_events"),
 )
 OURS = {  # what each part of the core may import of ours
     "types.py": (),
-    "wire_error.py": (),
-    "errors.py": ("a2c_smcp.wire_error",),
+    "errors.py": (),
     "smcp.py": ("a2c_smcp.types",),
     "mcp_events.py": ("a2c_smcp.smcp", "a2c_smcp.types"),
-    "published_events.py": ("a2c_smcp.smcp",),
+    "v04_events.py": ("a2c_smcp.smcp",),
     "device_events.py": ("a2c_smcp.smcp",),
     "protocol/": (*NAMES, "a2c_smcp.protocol"),
 }
 IO = {
-    *(
-        "asyncio",
-        "concurrent",
-        "ctypes",
-        "datetime",
-        "http",
-        "io",
-        "logging",
-        "multiprocessing",
-        "os",
-        "pathlib",
-        "random",
-    ),
-    *(
-        "secrets",
-        "select",
-        "selectors",
-        "shutil",
-        "signal",
-        "socket",
-        "ssl",
-        "subprocess",
-        "sys",
-        "tempfile",
-        "threading",
-    ),
+    *("asyncio", "concurrent", "ctypes", "datetime", "http", "io", "logging", "multiprocessing", "os", "pathlib"),
+    "random",
+    *("secrets", "select", "selectors", "shutil", "signal", "socket", "ssl", "subprocess", "sys", "tempfile"),
+    "threading",
     *("time", "uuid", "urllib.request", "socketio", "engineio", "aiohttp", "httpx", "httpx2", "redis", "uvicorn"),
 }
 

@@ -5,59 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from a2c_smcp.errors import UnsupportedEvent
-from a2c_smcp.protocol import EVENTS, Action, lookup
-from a2c_smcp.protocol.events import OLDER_FIELDS, OLDER_NOTICES
+from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, OLDER_NOTICES, Action, lookup
+from tests.core import specification
 
-# From 002, WIRE §9 and PROTOCOL-0.4: its senders, what the Server does, its structure, the notice that follows.
-ROWS = {
-    "client:tool_call": ("agent", Action.FORWARD, "ToolCallReq", None),
-    "client:get_config": ("agent", Action.FORWARD, "GetComputerConfigReq", None),
-    "client:get_tools": ("agent", Action.FORWARD, "GetToolsReq", None),
-    "client:get_desktop": ("agent", Action.FORWARD, "GetDeskTopReq", None),
-    "server:join_office": ("agent computer", Action.JOIN, "EnterOfficeReq", "notify:enter_office"),
-    "server:leave_office": ("agent computer", Action.LEAVE, "LeaveOfficeReq", "notify:leave_office"),
-    "server:update_config": ("computer", Action.BROADCAST, "UpdateComputerConfigReq", "notify:update_config"),
-    "server:update_tool_list": ("computer", Action.BROADCAST, "UpdateToolListNotification", "notify:update_tool_list"),
-    "server:update_desktop": ("computer", Action.BROADCAST, "UpdateComputerConfigReq", "notify:update_desktop"),
-    "server:tool_call_cancel": ("agent", Action.CANCEL, "AgentCallData", "notify:tool_call_cancel"),
-    "server:list_room": ("agent", Action.LIST, "ListRoomReq", None),
-    "client:answer_question": ("agent", Action.FORWARD, "AnswerQuestionReq", None),
-    "client:get_questions": ("agent", Action.FORWARD, "GetQuestionsReq", None),
-    "client:set_log_level": ("agent", Action.FORWARD, "SetLogLevelReq", None),
-    "server:tell_progress": ("computer", Action.TELL, "TellProgressNotification", "notify:tell_progress"),
-    "server:tell_question": ("computer", Action.TELL, "TellQuestionNotification", "notify:tell_question"),
-    "server:tell_question_ended": (
-        "computer",
-        Action.TELL,
-        "TellQuestionEndedNotification",
-        "notify:tell_question_ended",
-    ),
-    "server:tell_log": ("computer", Action.TELL, "TellLogNotification", "notify:tell_log"),
-    "server:tell_resource": ("computer", Action.TELL, "TellResourceNotification", "notify:tell_resource"),
-    "server:update_skills": ("computer", Action.BROADCAST, "UpdateSkillsNotification", "notify:update_skills"),
-    "server:update_resource_list": (
-        "computer",
-        Action.BROADCAST,
-        "UpdateServerListNotification",
-        "notify:update_resource_list",
-    ),
-    "server:update_prompts": ("computer", Action.BROADCAST, "UpdateServerListNotification", "notify:update_prompts"),
-    "client:get_servers": ("agent", Action.FORWARD, "GetServersReq", None),
-    "client:get_resources": ("agent", Action.FORWARD, "GetResourcesReq", None),
-    "client:get_resource_templates": ("agent", Action.FORWARD, "GetResourceTemplatesReq", None),
-    "client:read_resource": ("agent", Action.FORWARD, "ReadResourceReq", None),
-    "client:subscribe_resource": ("agent", Action.FORWARD, "SubscribeResourceReq", None),
-    "client:unsubscribe_resource": ("agent", Action.FORWARD, "SubscribeResourceReq", None),
-    "client:get_prompts": ("agent", Action.FORWARD, "GetPromptsReq", None),
-    "client:get_prompt": ("agent", Action.FORWARD, "GetPromptReq", None),
-    "client:complete": ("agent", Action.FORWARD, "CompleteReq", None),
-    "client:sealed": ("agent", Action.FORWARD, "SealedReq", None),
-    "client:get_device": ("agent", Action.FORWARD, "GetDeviceReq", None),
-    "client:get_skills": ("agent", Action.FORWARD, "GetSkillsReq", None),
-    "client:get_skill": ("agent", Action.FORWARD, "GetSkillReq", None),
-    "client:get_blob": ("agent", Action.FORWARD, "GetBlobReq", None),
-    "client:put_blob": ("agent", Action.FORWARD, "PutBlobReq", None),
-}
 OLDER = {  # WIRE §2
     "client:get_mcp_config": "client:get_config",
     "server:update_mcp_config": "server:update_config",
@@ -78,16 +28,17 @@ REFUSED = [
 
 @pytest.mark.covers("event-names")
 def test_the_table_has_a_row_for_every_event_and_no_other() -> None:
-    assert sorted(row.name for row in EVENTS) == sorted(ROWS)
+    assert sorted(row.name for row in EVENTS) == sorted(specification.EVENTS)
 
 
 @pytest.mark.covers("event-names")
-@pytest.mark.parametrize(("name", "row"), ROWS.items())
-def test_a_row_says_what_the_specification_says(name: str, row: tuple[str, Action, str, str | None]) -> None:
+@pytest.mark.parametrize("name", specification.EVENTS)
+def test_a_row_says_what_the_specification_says(name: str) -> None:
     event = lookup(name)
     assert event.name == name
     assert event.request is not None
-    assert (" ".join(sorted(event.senders)), event.action, event.request.__name__, event.notice) == row
+    assert event.request.__name__ == specification.EVENTS[name].structure
+    assert (" ".join(sorted(event.senders)), event.action, event.notice) == specification.rule_of(name)
 
 
 @pytest.mark.covers("older-names")
@@ -106,33 +57,20 @@ def test_there_are_no_other_older_names() -> None:
     }
 
 
-@pytest.mark.covers("event-names")
-@pytest.mark.parametrize(
-    "name", ["client:x", "client:get_roots", "client:a b", "client:a:b", "client:工具", "client:" + "x" * 121]
-)
-def test_a_client_event_newer_than_the_table_is_forwarded_for_agents(name: str) -> None:
-    event = lookup(name)
-    assert (event.name, event.action, event.senders) == (name, Action.FORWARD, ("agent",))
-    assert (event.notice, event.required) == (None, {"computer"})
+NEWER = [
+    *("client:x", "client:get_roots", "client:a b", "client:a:b", "client:工具", "client:" + "x" * 121),
+    *("server:update_x", "server:update_roots", "server:update_finder", "server:update_update_x"),
+    *("server:tell_x", "server:tell_root", "server:tell_tell_x", "server:tell_进度"),
+]
 
 
 @pytest.mark.covers("event-names")
-@pytest.mark.parametrize(
-    "name", ["server:update_x", "server:update_roots", "server:update_finder", "server:update_update_x"]
-)
-def test_an_update_newer_than_the_table_is_broadcast_for_computers(name: str) -> None:
-    event = lookup(name)
-    assert (event.name, event.action, event.senders) == (name, Action.BROADCAST, ("computer",))
-    assert (event.notice, event.required) == (name.replace("server:", "notify:", 1), {"computer"})
-
-
-@pytest.mark.covers("event-names")
-@pytest.mark.parametrize("name", ["server:tell_x", "server:tell_root", "server:tell_tell_x", "server:tell_进度"])
-def test_a_tell_newer_than_the_table_is_for_computers_and_needs_an_agent(name: str) -> None:
-    event = lookup(name)
-    assert (event.name, event.action, event.senders) == (name, Action.TELL, ("computer",))
-    assert (event.notice, event.required) == (name.replace("server:", "notify:", 1), {"agent"})
-    assert event.checked == {"agent", "computer", "req_id"}
+@pytest.mark.parametrize("name", NEWER)
+def test_an_event_newer_than_the_table_follows_the_rule_of_its_group(name: str) -> None:
+    event, (sender, action, notice) = lookup(name), specification.rule_of(name)
+    assert (event.name, event.senders, event.action, event.notice) == (name, (sender,), action, notice)
+    assert event.required == ({"agent"} if action is Action.TELL else {"computer"})
+    assert action is not Action.TELL or event.checked == {"agent", "computer", "req_id", "seat"}
 
 
 @pytest.mark.covers("event-names")

@@ -4,22 +4,9 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.errors import (
-    BadRequest,
-    CallCancelled,
-    CallTimeout,
-    CapabilityNotSupported,
-    ComputerLeft,
-    ComputerNotFound,
-    OfficeHasAgent,
-    RateLimited,
-    ResultGone,
-    SMCPError,
-    TooLarge,
-    ToolNotFound,
-)
-from a2c_smcp.protocol import CallToolResult, lookup
-from a2c_smcp.protocol.results import computer_error_ack, error_ack, failed_call
+from a2c_smcp import errors
+from a2c_smcp.protocol.events import lookup
+from a2c_smcp.protocol.results import CallToolResult, computer_error_ack, error_ack, failed_call
 
 TEXT = {"type": "text", "text": "hello"}
 IMAGE = {"type": "image", "data": "AA==", "mimeType": "image/png"}
@@ -68,7 +55,7 @@ def test_reading_leaves_the_answer_as_it_was() -> None:
 
 @pytest.mark.parametrize("answer", [None, True, "text", 5, [], [TEXT]])
 def test_an_answer_that_is_no_object_is_no_result(answer: object) -> None:
-    with pytest.raises(SMCPError):
+    with pytest.raises(errors.SMCPError):
         CallToolResult.from_wire(answer)
 
 
@@ -80,7 +67,7 @@ def test_the_text_of_a_result_is_that_of_its_text_blocks() -> None:
 @pytest.mark.covers("error-shape")
 @pytest.mark.parametrize("name", ["server:join_office", "server:leave_office"])
 def test_a_refused_join_or_leave_is_answered_with_two_arguments(name: str) -> None:
-    error = OfficeHasAgent("office 'o' has an agent already")
+    error = errors.OfficeHasAgent("office 'o' has an agent already")
     expected = (False, "403 Agent sid should be equal to office_id: office 'o' has an agent already")
     assert error_ack(lookup(name), error) == expected
 
@@ -94,56 +81,56 @@ def test_a_refused_join_or_leave_is_answered_with_two_arguments(name: str) -> No
     ],
 )
 def test_any_other_failure_is_answered_with_the_error_object(name: str) -> None:
-    error = ComputerNotFound("'pc'", computer="pc")
+    error = errors.ComputerNotFound("'pc'", computer="pc")
     assert error_ack(lookup(name), error) == error.to_wire()
 
 
 @pytest.mark.covers("error-shape")
 def test_an_event_without_a_row_is_answered_with_the_error_object() -> None:
-    assert error_ack(None, SMCPError()) == SMCPError().to_wire()
+    assert error_ack(None, errors.SMCPError()) == errors.SMCPError().to_wire()
 
 
 @pytest.mark.covers("error-shape")
 def test_a_failed_tool_call_is_an_error_and_a_valid_mcp_result_at_once() -> None:
-    ack = error_ack(lookup("client:tool_call"), ToolNotFound("'x'", toolId="x"))
+    ack = error_ack(lookup("client:tool_call"), errors.ToolNotFound("'x'", toolId="x"))
     error = {"code": 404, "message": "No such tool: 'x'", "details": {"toolId": "x", "outcome": "not_run"}}
     text = {"type": "text", "text": "No such tool: 'x'"}
     assert ack == {"error": error, **error, "isError": True, "content": [text]}
     assert CallToolResult.from_wire(ack).text == "No such tool: 'x'"
-    assert isinstance(SMCPError.from_wire(ack), ToolNotFound)
+    assert isinstance(errors.SMCPError.from_wire(ack), errors.ToolNotFound)
 
 
 @pytest.mark.covers("error-shape")
 def test_a_cancelled_call_says_so_in_its_meta() -> None:
-    ack = failed_call(CallCancelled())
+    ack = failed_call(errors.CallCancelled())
     marks = {"a2c_cancelled": True, "a2c_cancel_reason": "agent_requested"}
     assert (ack["code"], ack["isError"], ack["_meta"]) == (499, True, marks)
 
 
 @pytest.mark.covers("peer-marks")
 def test_a_tool_that_took_too_long_is_marked_and_a_call_that_never_began_is_not() -> None:
-    assert failed_call(CallTimeout())["_meta"] == {"a2c_timeout": True}
-    assert "_meta" not in failed_call(CallTimeout(outcome="not_run"))
-    assert "_meta" not in failed_call(ToolNotFound("'x'"))
+    assert failed_call(errors.CallTimeout())["_meta"] == {"a2c_timeout": True}
+    assert "_meta" not in failed_call(errors.CallTimeout(outcome="not_run"))
+    assert "_meta" not in failed_call(errors.ToolNotFound("'x'"))
 
 
 @pytest.mark.covers("calls-outcome")
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (ToolNotFound("'x'"), "not_run"),
-        (CallTimeout("'x'"), "unknown"),
-        (CallTimeout("'x'", outcome="not_run"), "not_run"),
-        (ResultGone("'r'", outcome="done"), "done"),
+        (errors.ToolNotFound("'x'"), "not_run"),
+        (errors.CallTimeout("'x'"), "unknown"),
+        (errors.CallTimeout("'x'", outcome="not_run"), "not_run"),
+        (errors.ResultGone("'r'", outcome="done"), "done"),
     ],
 )
-def test_a_failed_tool_call_says_whether_the_tool_has_run(error: SMCPError, outcome: str) -> None:
+def test_a_failed_tool_call_says_whether_the_tool_has_run(error: errors.SMCPError, outcome: str) -> None:
     ack = failed_call(error)
     assert ack["details"]["outcome"] == ack["error"]["details"]["outcome"] == outcome
 
 
 def test_only_tool_calls_have_an_outcome() -> None:
-    assert error_ack(lookup("client:get_tools"), ToolNotFound())["details"] == {}
+    assert error_ack(lookup("client:get_tools"), errors.ToolNotFound())["details"] == {}
 
 
 @pytest.mark.covers("peer-marks")
@@ -164,16 +151,16 @@ def test_an_error_of_the_published_generation_that_has_no_content_is_still_told(
 def test_an_error_has_a_code_that_published_agents_know_and_its_own_for_ours(event: str, code: int) -> None:
     row = lookup(f"client:{event}")
     for error, reason in (
-        (BadRequest("cursor: must be a string", field="cursor"), "forbidden"),
-        (CallTimeout("too slow"), "forbidden"),
-        (RateLimited(), "busy"),
-        (TooLarge(), "too_large"),
-        (SMCPError(), "forbidden"),
+        (errors.BadRequest("cursor: must be a string", field="cursor"), "forbidden"),
+        (errors.CallTimeout("too slow"), "forbidden"),
+        (errors.RateLimited(), "busy"),
+        (errors.TooLarge(), "too_large"),
+        (errors.SMCPError(), "forbidden"),
     ):
         ack = computer_error_ack(row, error)
         assert isinstance(ack, dict)
         assert (ack["code"], ack["message"], ack["details"]["reason"]) == (code, error.message, reason)
         assert ack["error"] == error.to_wire()["error"]
-        assert type(SMCPError.from_wire(ack)) is type(error)
-    for known in (CapabilityNotSupported("no", mcp_server="s", capability="resources"), ComputerLeft()):
+        assert type(errors.SMCPError.from_wire(ack)) is type(error)
+    for known in (errors.CapabilityNotSupported("no", mcp_server="s", capability="resources"), errors.ComputerLeft()):
         assert computer_error_ack(row, known) == known.to_wire()

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.errors import AmbiguousComputer, ComputerNotFound, NameMismatch, NotInOffice, SMCPError, WrongRole
-from a2c_smcp.protocol import Forward, Member, Notice, Office, lookup
+from a2c_smcp.errors import AmbiguousComputer, NameMismatch, NotInOffice, SMCPError, WrongRole
 from a2c_smcp.protocol.codec import dumps
-from a2c_smcp.protocol.routing import broadcast, cancel, forward, list_room
+from a2c_smcp.protocol.events import lookup
+from a2c_smcp.protocol.offices import Change, Forward, Member, Notice, Office, broadcast, cancel, forward, list_room
 
 CALL, NEWER = lookup("client:tool_call"), lookup("client:newer")
 CANCEL, LIST = lookup("server:tool_call_cancel"), lookup("server:list_room")
@@ -82,37 +82,10 @@ def test_a_refusal_reveals_no_connections_or_secrets() -> None:
 
 
 @pytest.mark.covers("office-several")
-@pytest.mark.parametrize(("computer", "caller", "target"), [("laptop", PLANNER, LAPTOP), ("phone", TWIN, PHONE)])
-def test_an_agent_reaches_the_computers_of_all_its_offices(computer: str, caller: Member, target: Member) -> None:
-    decision = forward(CALL, BOTH, ALL, request(computer))
-    assert (decision.caller, decision.target) == (caller, target)
-
-
-@pytest.mark.covers("office-several")
-@pytest.mark.parametrize(("office_id", "target"), [("north", NORTH_PC), ("south", SOUTH_PC)])
-def test_office_id_picks_the_office(office_id: str, target: Member) -> None:
-    assert forward(CALL, BOTH, ALL, request("pc", office_id=office_id)).target == target
-
-
-@pytest.mark.covers("office-several")
-def test_office_id_hides_the_other_offices() -> None:
-    with pytest.raises(ComputerNotFound):
-        forward(CALL, BOTH, ALL, request("phone", office_id="north"))
-
-
-def test_an_office_id_of_null_picks_nothing() -> None:
-    assert forward(CALL, BOTH, ALL, request("phone", office_id=None)).target == PHONE
-
-
-@pytest.mark.covers("office-several")
 def test_the_same_name_in_two_offices_is_a_bad_request_that_lists_both() -> None:
     with pytest.raises(AmbiguousComputer) as refusal:
         forward(CALL, BOTH, reversed(ALL), request("pc"))
     assert (refusal.value.code, refusal.value.details) == (400, {"offices": ["north", "south"]})
-
-
-def test_a_namesake_in_a_strangers_office_makes_nothing_ambiguous() -> None:
-    assert forward(CALL, [PLANNER], ALL, request("pc")).target == NORTH_PC
 
 
 def test_an_agent_with_two_names_speaks_from_the_office_of_the_name_it_claims() -> None:
@@ -147,13 +120,6 @@ def test_robot_id_is_read_as_agent() -> None:
 
 def test_a_newer_request_need_not_say_who_speaks() -> None:
     assert forward(NEWER, [PLANNER], ALL, {"computer": "laptop"}).target == LAPTOP
-
-
-@pytest.mark.covers("office-isolation")
-@pytest.mark.parametrize("name", FORWARDED)
-def test_a_computer_cannot_call_its_neighbours(name: str) -> None:
-    with pytest.raises(WrongRole):
-        forward(lookup(name), [LAPTOP], ALL, {"computer": "pc", "req_id": "r", "agent": "planner"})
 
 
 @pytest.mark.covers("office-isolation")
@@ -248,13 +214,15 @@ def test_list_room_shows_everybody_with_their_version_and_no_secret() -> None:
     assert answer == {
         "req_id": "r7",
         "sessions": [
-            {"sid": "s2", "name": "stranger", "role": "agent", "office_id": "east", "a2c_version": "0.1"},
+            {"sid": "s2", "name": "stranger", "role": "agent", "office_id": "east", "a2c_version": "0.1"}
+            | {"seat": STRANGER.seat},
             {
                 "sid": "c5",
                 "name": "secret",
                 "role": "computer",
                 "office_id": "east",
                 "a2c_version": "0.4.2",
+                "seat": SECRET.seat,
                 "dedup": True,
             },
         ],
@@ -275,3 +243,8 @@ def test_list_room_is_the_agents_under_its_own_name() -> None:
         list_room(LIST, [LAPTOP], NORTH, {"agent": "planner", "req_id": "r", "office_id": "north"})
     with pytest.raises(NameMismatch):
         list_room(LIST, [PLANNER], NORTH, {"agent": "stranger", "req_id": "r", "office_id": "north"})
+
+
+@pytest.mark.covers("office-resume")
+def test_a_seat_does_not_show_its_instance() -> None:
+    assert "digest" not in repr(SECRET) + repr(Change(enters=(SECRET,)))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from a2c_smcp.errors import BadRequest, VersionMismatch
-from a2c_smcp.protocol.version import FIRST_VERSION, PROTOCOL_VERSION, accept
+from a2c_smcp.protocol.names import FIRST_VERSION, PROTOCOL_VERSION, accept
 
 pytestmark = pytest.mark.covers("version")
 
@@ -24,23 +24,8 @@ def test_a_known_version_is_accepted_and_kept_as_it_was_said(version: str) -> No
 @pytest.mark.parametrize(
     "version",
     [
-        *(
-            "",
-            "0",
-            "0.",
-            ".4",
-            "v0.4",
-            "latest",
-            "0,4",
-            "0.x",
-            "-0.4",
-            "0.4 ",
-            " 0.4",
-            "0.4\n",
-            "0.4.2\x00",
-            "0.٤",
-            "null",
-        ),
+        *("", "0", "0.", ".4", "v0.4", "latest", "0,4", "0.x", "-0.4", "0.4 ", " 0.4", "0.4\n", "0.4.2\x00", "0.٤"),
+        "null",
         *("0.4/../..", "0.4<b>", '0.4"', "0." + "4" * 50, "0.4." + "x" * 100),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from a2c_smcp.computer import Computer
 from a2c_smcp.registry import AsyncToolContext
-from tests.devices.test_malicious_server import Stage
+from tests.devices.malicious import Stage
 
 FORM = {"mode": "form", "message": "password?", "requestedSchema": {"type": "object", "properties": {}}}
 

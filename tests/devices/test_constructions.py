@@ -9,19 +9,36 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from a2c_smcp.computer.sealed.replies import ReplySeal
+from a2c_smcp.computer.device import ReplySeal
 from a2c_smcp.devices.identity import Identity, Voucher, verify, vouched
-from a2c_smcp.devices.sealing import SealingKey, new_reply, open_reply, open_request, seal_reply, seal_request
-from a2c_smcp.devices.signing import LARGE, TakesLong, canonical, checked, digest, parameters, signed, signed_for
+from a2c_smcp.devices.signing import (
+    LARGE,
+    SealingKey,
+    TakesLong,
+    canonical,
+    checked,
+    digest,
+    new_reply,
+    open_reply,
+    open_request,
+    parameters,
+    seal_reply,
+    seal_request,
+    signed,
+    signed_for,
+)
 from a2c_smcp.devices.statement import read_statement, state, vouchers_from_wire
 from a2c_smcp.devices.transcript import CallAddress, decoded
 from a2c_smcp.errors import DeviceMismatch
-from a2c_smcp.protocol.codec import Written, dumps
+from a2c_smcp.protocol.codec import Encoded, dumps
 
 COMPUTER, AGENT, OTHER = Identity.generate(), Identity.generate(), Identity.generate()
 KEY = SealingKey.generate()
 ADDRESS = CallAddress("desk", "planner", "laptop", "r-1")
 ELSEWHERE = [ADDRESS._replace(**{field: "other"}) for field in ADDRESS._fields]
+SEALED = seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body")
+REPLY = new_reply()
+ANSWER = seal_reply(REPLY, ADDRESS, "answer", 0, b"a body of some length")
 EVENT = "client:tool_call"
 PARAMS = {"tool_name": "add", "params": {"a": 1}}
 REQUEST = signed_for(ADDRESS, EVENT, digest(PARAMS))
@@ -53,16 +70,16 @@ def test_an_answer_with_its_text_is_signed_in_its_text_too(
 ) -> None:
     beside = {} if meta is None else {"_meta": meta}
     answer = {**answer, **beside} if is_last else {**beside, **answer}
-    found = signed(COMPUTER, REQUEST, Written(answer, dumps(answer)))
+    found = signed(COMPUTER, REQUEST, Encoded(answer, dumps(answer)))
     assert list(found.items()) == list(signed(COMPUTER, REQUEST, answer).items())
-    if isinstance(found, Written):
+    if isinstance(found, Encoded):
         assert found.text == dumps(dict(found))
 
 
 @pytest.mark.parametrize("meta", [{}, {"_meta": {"server": "files"}}])
 def test_the_text_of_a_result_is_not_written_again(meta: dict[str, Any]) -> None:
     answer = {"content": [{"type": "text", "text": "é"}], **meta}
-    assert isinstance(signed(COMPUTER, REQUEST, Written(answer, dumps(answer))), Written)
+    assert isinstance(signed(COMPUTER, REQUEST, Encoded(answer, dumps(answer))), Encoded)
 
 
 # What people have in JSON, and all that the two writers of RFC 8785 might disagree on.
@@ -159,25 +176,22 @@ def test_parameters_are_those_that_survive_a_published_server() -> None:
 
 @pytest.mark.parametrize("address", ELSEWHERE)
 def test_a_sealed_request_opens_for_its_own_address_only(address: CallAddress) -> None:
-    sealed = seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body")
     with pytest.raises(DeviceMismatch):
-        open_request(KEY, address, COMPUTER.public, sealed)
+        open_request(KEY, address, COMPUTER.public, SEALED)
 
 
 def test_a_sealed_request_opens_at_its_own_computer_only() -> None:
-    sealed = seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body")
     with pytest.raises(DeviceMismatch):
-        open_request(SealingKey.generate(), ADDRESS, COMPUTER.public, sealed)
+        open_request(SealingKey.generate(), ADDRESS, COMPUTER.public, SEALED)
     with pytest.raises(DeviceMismatch, match="not signed"):
-        open_request(KEY, ADDRESS, OTHER.public, sealed)  # the agent meant another computer
+        open_request(KEY, ADDRESS, OTHER.public, SEALED)  # the agent meant another computer
 
 
 @pytest.mark.parametrize("position", [0, 31, 32, 60, -1])
 def test_no_bit_of_a_sealed_message_can_be_changed(position: int) -> None:
-    reply = new_reply()
     for sealed, unseal in (
-        (seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body"), _open_request),
-        (seal_reply(reply, ADDRESS, "answer", 0, b"a body of some length"), lambda text: _open_reply(reply, text)),
+        (SEALED, _open_request),
+        (ANSWER, _open_reply),
     ):
         raw = bytearray(base64.b64decode(sealed))
         raw[position] ^= 1
@@ -187,46 +201,39 @@ def test_no_bit_of_a_sealed_message_can_be_changed(position: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 16, 32, 47, 48, 60])
 def test_truncated_messages_are_refused(length: int) -> None:
-    reply = new_reply()
-    request = base64.b64decode(seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body"))
-    answer = base64.b64decode(seal_reply(reply, ADDRESS, "answer", 0, b"a body of some length"))
-    with pytest.raises(DeviceMismatch):
-        _open_request(base64.b64encode(request[:length]).decode())
-    with pytest.raises(DeviceMismatch):
-        _open_reply(reply, base64.b64encode(answer[:length]).decode())
+    for sealed, unseal in ((SEALED, _open_request), (ANSWER, _open_reply)):
+        with pytest.raises(DeviceMismatch):
+            unseal(base64.b64encode(base64.b64decode(sealed)[:length]).decode())
 
 
 def test_a_request_sent_back_is_no_reply() -> None:
-    sealed = seal_request(AGENT, ADDRESS, KEY.public, COMPUTER.public, b"body")
     with pytest.raises(DeviceMismatch):
-        _open_reply(new_reply(), sealed)
+        _open_reply(SEALED)
 
 
 @pytest.mark.parametrize("address", ELSEWHERE)
 def test_a_reply_is_for_one_request(address: CallAddress) -> None:
-    reply = new_reply()
     with pytest.raises(DeviceMismatch):
-        open_reply(reply, address, "answer", 0, seal_reply(reply, ADDRESS, "answer", 0, b"x"))
+        open_reply(REPLY, address, "answer", 0, seal_reply(REPLY, ADDRESS, "answer", 0, b"x"))
 
 
 def test_every_answer_has_a_key_of_its_own_also_one_that_was_prepared() -> None:
-    reply, address = new_reply(), ADDRESS._replace(req_id='"r"\\')
-    seal = ReplySeal(reply, address)
+    address = ADDRESS._replace(req_id='"r"\\')
+    seal = ReplySeal(REPLY, address)
     seal.prepare()
     seal.prepare()
     answers = [seal.answer(b"x") for _ in range(3)]
     assert len({base64.b64decode(answer["sealed"])[:32] for answer in answers}) == len(answers)
     for answer in answers:
         assert json.loads(answer.text) == answer
-        assert open_reply(reply, address, "answer", 0, answer["sealed"]) == b"x"
+        assert open_reply(REPLY, address, "answer", 0, answer["sealed"]) == b"x"
 
 
 def test_a_notice_is_no_answer_and_has_its_place() -> None:
-    reply = new_reply()
-    sealed = seal_reply(reply, ADDRESS, "notify:tell_progress", 3, b"x")
+    sealed = seal_reply(REPLY, ADDRESS, "notify:tell_progress", 3, b"x")
     for kind, seq in (("answer", 0), ("notify:tell_progress", 4), ("notify:tell_log", 3)):
         with pytest.raises(DeviceMismatch):
-            open_reply(reply, ADDRESS, kind, seq, sealed)
+            open_reply(REPLY, ADDRESS, kind, seq, sealed)
 
 
 def test_a_key_of_small_order_is_refused() -> None:
@@ -298,5 +305,5 @@ def _open_request(sealed: str) -> object:
     return open_request(KEY, ADDRESS, COMPUTER.public, sealed)
 
 
-def _open_reply(reply: bytes, sealed: str) -> object:
-    return open_reply(reply, ADDRESS, "answer", 0, sealed)
+def _open_reply(sealed: str) -> object:
+    return open_reply(REPLY, ADDRESS, "answer", 0, sealed)

@@ -10,12 +10,11 @@ import pytest
 
 from a2c_smcp.computer import Computer
 from a2c_smcp.device_events import GET_DEVICE_EVENT, SEALED_EVENT
-from a2c_smcp.devices.identity import Identity
-from a2c_smcp.devices.storage import IdentityStore
+from a2c_smcp.devices.identity import Identity, IdentityStore
 from a2c_smcp.errors import DeviceMismatch
-from a2c_smcp.mcp_events import GET_QUESTIONS_EVENT
+from a2c_smcp.protocol.operations import GET_QUESTIONS
 from tests.devices.conftest import FORM
-from tests.devices.test_malicious_server import Stage
+from tests.devices.malicious import Stage
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("sealed-attacks")
@@ -63,7 +62,7 @@ async def test_an_invented_list_of_questions_asks_nobody_however_large(stage: St
     asked: list[Any] = []
 
     def invent(event: str, data: Any) -> Any:
-        if event != GET_QUESTIONS_EVENT:
+        if event != GET_QUESTIONS.event:
             return data
         question = {"req_id": "r" * 32, "question_id": "q" * 22, "request": FORM, "filler": "x" * 300_000}
         return {"questions": [question], "req_id": data["req_id"], "_meta": data["_meta"]}
@@ -80,7 +79,7 @@ async def test_an_invented_list_of_questions_asks_nobody_however_large(stage: St
         connection = agent._flows.connection.current
         assert connection
         connection._lose()
-        await until(lambda: stage.malice.passed("answer", GET_QUESTIONS_EVENT) != [])
+        await until(lambda: stage.malice.passed("answer", GET_QUESTIONS.event) != [])
         await call
     assert asked == []
 
@@ -103,7 +102,7 @@ async def test_the_keys_of_a_computer_that_was_known_by_its_signatures_cannot_be
     async with stage.hosting(stage.computer("laptop", sign=True, e2e="prefer")):
         async with stage.agent("off", verify=True) as agent:
             await agent.emit_tool_call("laptop", "pay", {"amount": 5})
-        stage.malice.answer = lambda event, data: None if event == GET_DEVICE_EVENT else data
+        stage.malice.swap_answer(GET_DEVICE_EVENT, lambda data: None)
         async with stage.agent("prefer") as agent:
             with pytest.raises(DeviceMismatch):
                 await agent.emit_tool_call("laptop", "pay", {"amount": 6})

@@ -7,13 +7,12 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli.programs import Place, good
-from tests.server.test_program import Program
 from tests.shown_output import is_printed, steps, texts
+from tests.stage.place import Place, good, place_in
+from tests.stage.program import Program
 from tests.waiting import until
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "pairing.md"
@@ -24,23 +23,10 @@ pytestmark = pytest.mark.covers("device-program")
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    await place.end()
-
-
-@pytest.fixture
 async def elsewhere(tmp_path: Path) -> AsyncIterator[Place]:
     """Another machine, which has another state folder."""
-    (tmp_path / "elsewhere").mkdir()
-    place = Place(tmp_path / "elsewhere")
-    yield place
-    await place.end()
-
-
-async def listening(program: Program) -> str:
-    return (await program.says("listening on ")).split()[2]
+    async with place_in(tmp_path / "elsewhere") as place:
+        yield place
 
 
 async def fingerprints(place: Place) -> dict[str, str]:
@@ -54,9 +40,16 @@ async def bound_key(place: Place, role: str, device: str) -> str:
     return str(json.loads(made.out)["key"])
 
 
+def bind_to(place: Place, device: str) -> None:
+    """All keys."""
+    file = place.folder / "keys.json"
+    bound = {key: {**entry, "device": device} for key, entry in json.loads(file.read_text()).items()}
+    file.write_text(json.dumps(bound))
+
+
 async def computer(place: Place, url: str, key: str, config: str = "") -> Program:
     words = ("--config", config, "--yes") if config else ()
-    return await place.start("computer", *AS_LAPTOP, "--url", url, *words, A2C_API_KEY=key)
+    return await place.start("computer", *AS_LAPTOP, "--url", url, *words, A2C_API_KEY=key, A2C_LOG_LEVEL="info")
 
 
 async def test_a_device_is_shown_without_a_server(place: Place) -> None:
@@ -142,7 +135,7 @@ async def test_what_a_computer_prints_pairs_it_when_it_is_pasted(place: Place, e
     """The guide from its beginning to its end: the line, the key, the Server, the computer, and a thief."""
     (place.folder / "keys.json").write_text("{}")
     server = await place.start("server", "--port", "0", "--keys-file", "keys.json")
-    url = await listening(server)
+    url = await server.listens()
     first = await computer(place, url, "no-key-yet-but-long-enough")
     assert await first.ends() == 1
     (shown,) = texts(GUIDE, "to bind its key")
@@ -164,11 +157,19 @@ async def test_what_a_computer_prints_pairs_it_when_it_is_pasted(place: Place, e
     await server.says("bound to another device")
 
 
+async def test_a_computer_prints_no_lines_for_pairing_unless_it_is_asked(place: Place) -> None:
+    server = await place.start("server", "--port", "0", "--log-level", "debug")
+    program = await place.start("computer", *AS_LAPTOP, "--url", await server.listens(), "--log-level", "warning")
+    await program.says("joined desk")
+    await program.stops()
+    assert "device" not in program.said
+
+
 async def test_agents_and_computers_work_with_bound_keys_on_many_workers(place: Place) -> None:
     own = await fingerprints(place)
     keys = {role: await bound_key(place, role, own[role]) for role in own}
     server = await place.start("server", "--port", "0", "--workers", "2", "--keys-file", "keys.json")
-    url = await listening(server)
+    url = await server.listens()
     config = str(place.write({"good": good()}))
     running = await computer(place, url, keys["computer"], config)
     await running.says("joined desk")
@@ -181,10 +182,7 @@ async def test_agents_and_computers_work_with_bound_keys_on_many_workers(place: 
     assert "bound to another device" in swapped.err
     refusals = [line for line in server.err if " refused " in line and " device=" in line]
     assert len(refusals) == 4, "once for each role, which then proves at once, and twice for the wrong one"
-    entries = json.loads((place.folder / "keys.json").read_text())
-    for entry in entries.values():
-        entry["device"] = "A" * 43
-    (place.folder / "keys.json").write_text(json.dumps(entries))
+    bind_to(place, "A" * 43)
     server.signal(signal.SIGHUP)
     assert await running.ends() == 1
     assert "bound to another device" in running.said
@@ -193,20 +191,23 @@ async def test_agents_and_computers_work_with_bound_keys_on_many_workers(place: 
 async def test_a_rotated_device_is_read_again_when_the_server_refuses_it(place: Place) -> None:
     key = await bound_key(place, "computer", (await fingerprints(place))["computer"])
     server = await place.start("server", "--port", "0", "--keys-file", "keys.json")
-    running = await computer(place, await listening(server), key)
+    running = await computer(place, await server.listens(), key)
     await running.says("joined desk")
     assert (await place.run("device", "rotate", "computer")).code == 0
-    entries: dict[str, Any] = json.loads((place.folder / "keys.json").read_text())
-    (entry,) = entries.values()
-    entry["device"] = (await fingerprints(place))["computer"]
-    (place.folder / "keys.json").write_text(json.dumps(entries))
+    bind_to(place, (await fingerprints(place))["computer"])
     server.signal(signal.SIGHUP)
     await until(lambda: running.said.count("joined desk") == 2)
 
 
-async def test_up_prints_a_line_by_which_an_agent_knows_its_computer(place: Place, elsewhere: Place) -> None:
+async def test_up_prints_a_line_by_which_an_agent_knows_its_computer_if_it_is_asked(
+    place: Place, elsewhere: Place
+) -> None:
     place.write({"good": good()})
     program = await place.start("up", "--port", "0", *AS_LAPTOP, "--yes")
+    await program.says("or from an MCP client")
+    await program.stops()
+    assert "device" not in program.said
+    program = await place.start("up", "--port", "0", *AS_LAPTOP, "--yes", "--log-level", "info")
     line = (await program.says("device trust ")).strip()
     assert (await elsewhere.paste(line)).code == 0
     (known,) = json.loads((await elsewhere.run("device", "show", "--json")).out)["known"]

@@ -12,17 +12,16 @@ import pytest
 
 from a2c_smcp.computer import Computer
 from a2c_smcp.computer.calls.journal import Journal
-from a2c_smcp.computer.sealed.remembered import Remembered, RequestKey, SealedRequests
-from a2c_smcp.computer.sealed.replies import ReplySeal
+from a2c_smcp.computer.device import Remembered, ReplySeal, RequestKey, SealedRequests
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.device_events import SEALED_EVENT
-from a2c_smcp.devices.sealing import new_reply
+from a2c_smcp.devices.signing import new_reply
 from a2c_smcp.devices.transcript import CallAddress
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.questions import Answer
 from tests.computer.hosted import joins
-from tests.devices.test_malicious_server import Stage
+from tests.devices.malicious import Stage
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("sealed-attacks")
@@ -46,10 +45,10 @@ async def test_a_server_that_invents_new_keys_has_nothing_done_or_told_twice(sta
         if event != SEALED_EVENT or lies or data["req_id"] != "r" * 32:
             return data
         asked = next(each for each in stage.malice.passed("request", SEALED_EVENT) if each["req_id"] == "r" * 32)
-        assert laptop.device
-        laptop.device._made -= 13 * 3600
+        assert laptop.agents.device
+        laptop.agents.device._made -= 13 * 3600
         nonce = hashlib.sha256(asked["sealed"].encode()).digest()
-        device = laptop.device.statement(nonce, stage.office, "planner", "laptop")
+        device = laptop.agents.device.statement(nonce, stage.office, "planner", "laptop")
         lies.append(device)
         return {"code": 421, "message": "Sealed to a key that is not held", "details": {"device": device}}
 
@@ -76,7 +75,7 @@ async def test_a_server_that_invents_new_keys_has_nothing_done_or_told_twice(sta
         assert lies
         await agent.emit_tool_call("laptop", "pay", {"amount": 5})
         first = stage.malice.passed("request", SEALED_EVENT)[-1]
-        stage.malice.request = lambda event, data: {**first} if event == SEALED_EVENT else data
+        stage.malice.swap_request(SEALED_EVENT, lambda data: {**first})
         with pytest.raises(SMCPError):
             await agent.emit_tool_call("laptop", "pay", {"amount": 7}, timeout=5)
     assert noticed.events.count("notify:tell_question") == 1
@@ -106,7 +105,7 @@ async def test_a_request_of_an_earlier_stay_runs_nothing(stage: Stage) -> None:
             assert (await agent.emit_tool_call("laptop", "pay", {"amount": 5})).text == "laptop paid 5"
         first = stage.malice.passed("request", SEALED_EVENT)[-1]
         async with stay():
-            stage.malice.request = lambda event, data: {**first} if event == SEALED_EVENT else data
+            stage.malice.swap_request(SEALED_EVENT, lambda data: {**first})
             with pytest.raises(SMCPError):
                 await agent.emit_tool_call("laptop", "pay", {"amount": 7}, timeout=5)
     assert stage.ran == [("laptop", 5)]
@@ -127,7 +126,7 @@ def test_a_request_is_remembered_until_the_last_key_that_it_was_sealed_to_ends()
 
 
 async def test_many_requests_end_a_key_and_not_the_service(stage: Stage, laptop: Computer) -> None:
-    device = laptop.device
+    device = laptop.agents.device
     assert device
     device.requests._most = 5
     async with stage.agent("prefer") as agent:
@@ -135,7 +134,7 @@ async def test_many_requests_end_a_key_and_not_the_service(stage: Stage, laptop:
             assert (await agent.emit_tool_call("laptop", "pay", {"amount": amount})).text == f"laptop paid {amount}"
         assert len({each["kid"] for each in stage.malice.passed("request", SEALED_EVENT)}) > 3
         first = stage.malice.passed("request", SEALED_EVENT)[0]
-        stage.malice.request = lambda event, data: {**first} if event == SEALED_EVENT else data
+        stage.malice.swap_request(SEALED_EVENT, lambda data: {**first})
         with pytest.raises(SMCPError):
             await agent.emit_tool_call("laptop", "pay", {"amount": 99}, timeout=5)
     assert stage.ran == [("laptop", amount) for amount in range(20)]

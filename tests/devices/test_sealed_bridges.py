@@ -9,31 +9,21 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from tests.cli.programs import Place, good
-from tests.server.test_program import Program
+from tests.stage.place import Place, good, place_in
 
 pytestmark = pytest.mark.covers("sealed-bridge")
 
 
 @pytest.fixture
 async def operator(tmp_path: Path) -> AsyncIterator[Place]:
-    (tmp_path / "operator").mkdir()
-    place = Place(tmp_path / "operator")
-    yield place
-    await place.end()
+    async with place_in(tmp_path / "operator") as place:
+        yield place
 
 
 @pytest.fixture
 async def owner(tmp_path: Path) -> AsyncIterator[Place]:
-    (tmp_path / "owner").mkdir()
-    place = Place(tmp_path / "owner")
-    yield place
-    await place.end()
-
-
-async def url_in(program: Program, said: str) -> str:
-    line = await program.says(said)
-    return next(word for word in line.split() if word.startswith("http"))
+    async with place_in(tmp_path / "owner") as place:
+        yield place
 
 
 CASES = {
@@ -56,11 +46,12 @@ async def test_a_bridge_is_served_if_it_seals_and_is_trusted(
     is_served: bool,
 ) -> None:
     running = await operator.start("server", "--port", "0", "--mcp", *server)
-    url = await url_in(running, "listening on ")
+    url = await running.listens()
     shown = json.loads((await operator.run("device", "show", "--json")).out)
     fingerprint = next(each["fingerprint"] for each in shown["devices"] if each["role"] == "agent")
     if is_trusted:
-        trusted = await owner.run("device", "trust", fingerprint, "agent", "bridge", "--office", "desk", "--url", url)
+        name = "mcp:anonymous" if bridge is None else "bridge"
+        trusted = await owner.run("device", "trust", fingerprint, "agent", name, "--office", "desk", "--url", url)
         assert trusted.code == 0
     config = str(owner.write({"good": good()}))
     words = ("--name", "laptop", "--office", "desk", "--url", url, "--config", config, "--yes", "--e2e", "require")
@@ -69,7 +60,7 @@ async def test_a_bridge_is_served_if_it_seals_and_is_trusted(
     where = f"{url}/mcp/desk"
     if bridge is not None:
         serving = await operator.start("bridge", "--port", "0", "--no-key", "--office", "desk", "--url", url, *bridge)
-        where = await url_in(serving, "/mcp")
+        where = await serving.listens()
     async with Client(where) as client:
         listed = [tool.name for tool in (await client.list_tools()).tools]
         assert ("add" in listed) is is_served

@@ -139,7 +139,7 @@ async def test_a_call_survives_a_lost_connection_and_runs_once(agent: AsyncSMCPA
 
 async def test_an_agent_goes_on_when_the_computer_has_new_keys(agent: AsyncSMCPAgentClient, computer: Computer) -> None:
     assert (await agent.emit_tool_call("laptop", "add", {"a": 1, "b": 2})).text == "3"
-    device = computer.device
+    device = computer.agents.device
     assert device
     device._made -= 13 * 3600
     device._renew()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.computer.hosted import hosted
-from tests.shown_output import Machine, Step, is_printed, steps
-from tests.test_guides import Up, example_server
+from tests.shown_output import Machine, Step, steps
+from tests.stage.guides import Up, example_server
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "sealed-calls.md"
 
@@ -20,11 +18,9 @@ pytestmark = pytest.mark.covers("examples")
 
 
 @pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    async with AsyncExitStack() as stack:
-        machine = Machine(tmp_path, stack)
-        machine.put("../work/restaurant.json", {"mcpServers": {"restaurant": example_server("restaurant")}})
-        yield machine
+def machine(machine: Machine) -> Machine:
+    machine.put("../work/restaurant.json", {"mcpServers": {"restaurant": example_server("restaurant")}})
+    return machine
 
 
 def shown(pattern: str) -> list[Step]:
@@ -38,9 +34,7 @@ async def test_calls_are_answered_and_refused_as_shown(machine: Machine, how: st
     called = [step for step in shown("a2c-smcp agent call .*") if ("--verify" in step.command) is (how == "--sign")]
     assert len(called) == calls
     for step in called:
-        program = await up.agent(step.command)
-        await program.shows(lambda screen, step=step: is_printed(step.prints, screen.text))
-        assert await program.ends() == int("are ready" not in step.prints)
+        await up.prints(step, code=int("are ready" not in step.prints))
 
 
 async def test_the_example_calls(shared_hub: Any, office: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.devices.identity import Identity, vouched
+from a2c_smcp.devices import known as known_devices
+from a2c_smcp.devices.identity import Identity, IdentityStore, vouched
 from a2c_smcp.devices.known import KnownDevices, KnownPeer
-from a2c_smcp.devices.storage import IdentityStore
 from a2c_smcp.errors import ConfigError, DeviceMismatch, NotPrivate
 from tests.program import forked
 
 PEER = KnownPeer("https://hub.example.com", "desk", "computer", "laptop")
+
+pytestmark = pytest.mark.covers("device-storage", "device-known")
 
 KEYRING = """
 import json, pathlib
@@ -31,7 +33,7 @@ class Kept(KeyringBackend):
 SHOW = """
 import sys
 from pathlib import Path
-from a2c_smcp.devices.storage import IdentityStore
+from a2c_smcp.devices.identity import IdentityStore
 found = IdentityStore("agent", Path(sys.argv[1])).load_or_make()
 print(found.kept, found.identity.fingerprint)
 """
@@ -48,7 +50,6 @@ def store(folder: Path) -> IdentityStore:
     return IdentityStore("computer", folder, use_keyring=False)
 
 
-@pytest.mark.covers("device-storage")
 def test_an_identity_is_made_once_and_kept_for_its_owner_alone(tmp_path: Path) -> None:
     assert store(tmp_path).load() is None
     made = store(tmp_path).load_or_make()
@@ -59,7 +60,6 @@ def test_an_identity_is_made_once_and_kept_for_its_owner_alone(tmp_path: Path) -
     assert IdentityStore("agent", tmp_path, use_keyring=False).load_or_make().identity.public != made.identity.public
 
 
-@pytest.mark.covers("device-storage")
 def test_each_rotation_is_vouched_for_by_the_keys_before(tmp_path: Path) -> None:
     first = store(tmp_path).load_or_make().identity
     second = store(tmp_path).rotate().identity
@@ -73,7 +73,6 @@ def test_each_rotation_is_vouched_for_by_the_keys_before(tmp_path: Path) -> None
     assert json.loads(text)["private"] not in (first.private, second.private)
 
 
-@pytest.mark.covers("device-storage")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o622])
 def test_a_key_that_others_can_read_or_change_is_not_used(tmp_path: Path, mode: int) -> None:
     path = Path(store(tmp_path).load_or_make().place)
@@ -82,7 +81,6 @@ def test_a_key_that_others_can_read_or_change_is_not_used(tmp_path: Path, mode: 
         store(tmp_path).load_or_make()
 
 
-@pytest.mark.covers("device-storage")
 def test_a_folder_that_others_can_change_is_not_used(tmp_path: Path) -> None:
     store(tmp_path).load_or_make()
     (tmp_path / "devices").chmod(0o770)
@@ -90,7 +88,6 @@ def test_a_folder_that_others_can_change_is_not_used(tmp_path: Path) -> None:
         store(tmp_path).load_or_make()
 
 
-@pytest.mark.covers("device-storage")
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"private": 1, "was": []}', '{"private": "QQ==", "was": []}'])
 def test_a_damaged_key_is_never_replaced_silently(tmp_path: Path, text: str) -> None:
     path = Path(store(tmp_path).load_or_make().place)
@@ -100,7 +97,6 @@ def test_a_damaged_key_is_never_replaced_silently(tmp_path: Path, text: str) -> 
     assert path.read_text() == text
 
 
-@pytest.mark.covers("device-storage")
 def test_processes_that_start_at_once_agree_on_one_identity(tmp_path: Path) -> None:
     argv = showing(tmp_path, tmp_path)
     environ = {**os.environ, "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
@@ -108,16 +104,11 @@ def test_processes_that_start_at_once_agree_on_one_identity(tmp_path: Path) -> N
     assert len({each.communicate(timeout=60)[0] for each in started}) == 1
 
 
-@pytest.mark.covers("device-storage")
 def test_where_there_is_a_keyring_the_key_is_in_no_file(tmp_path: Path) -> None:
     pytest.importorskip("keyring")
     kept, state = tmp_path / "keyring.json", tmp_path / "state"
     (tmp_path / "backend_for_tests.py").write_text(KEYRING.format(path=str(kept)))
-    environ = {
-        **os.environ,
-        "PYTHONPATH": str(tmp_path),
-        "PYTHON_KEYRING_BACKEND": "backend_for_tests.Kept",
-    }
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHON_KEYRING_BACKEND": "backend_for_tests.Kept"}
     argv = showing(tmp_path, state)
     first, second = (subprocess.run(argv, capture_output=True, text=True, env=environ, check=True) for _ in range(2))
     assert first.stdout == second.stdout
@@ -130,7 +121,6 @@ def test_where_there_is_a_keyring_the_key_is_in_no_file(tmp_path: Path) -> None:
     assert "not in the keyring" in lost.stderr
 
 
-@pytest.mark.covers("device-known")
 def test_the_first_identity_is_kept_and_another_is_refused(tmp_path: Path) -> None:
     known, mine, other = KnownDevices(tmp_path), Identity.generate(), Identity.generate()
     with pytest.raises(DeviceMismatch, match=f"device trust {mine.fingerprint} computer laptop --office desk"):
@@ -144,7 +134,29 @@ def test_the_first_identity_is_kept_and_another_is_refused(tmp_path: Path) -> No
     assert (tmp_path / "devices" / "known.json").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.covers("device-known")
+def test_names_that_cost_nothing_do_not_fill_the_file_and_push_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_devices, "_MOST_MET", 3)
+    known, mine, friend = KnownDevices(tmp_path), Identity.generate(), Identity.generate()
+    known.trust(PEER._replace(name="friend"), friend.fingerprint)
+    names = [PEER._replace(name=f"n{number}") for number in range(5)]
+    for peer in names[:3]:
+        known.check(peer, mine.public, first_use=True)
+    for peer in names[3:]:
+        with pytest.raises(DeviceMismatch, match=f"device trust {mine.fingerprint} computer {peer.name}"):
+            known.check(peer, mine.public, first_use=True)
+    for peer in names[:3]:
+        known.check(peer, mine.public, first_use=True)
+    known.check(PEER._replace(name="friend"), friend.public)
+    known.check(PEER._replace(office="x"), mine.public, first_use=True)
+    known.check(PEER._replace(role="agent"), mine.public, first_use=True)
+    known.forget(names[0])
+    known.check(names[3], mine.public, first_use=True)
+    known.trust(names[4], mine.fingerprint)
+    assert len([*known]) == 7
+
+
 def test_a_new_identity_is_accepted_when_the_known_one_vouches_for_it(tmp_path: Path) -> None:
     known, old, new, thief = KnownDevices(tmp_path), *(Identity.generate() for _ in range(3))
     known.check(PEER, old.public, first_use=True)
@@ -155,7 +167,6 @@ def test_a_new_identity_is_accepted_when_the_known_one_vouches_for_it(tmp_path: 
         known.check(PEER, old.public)
 
 
-@pytest.mark.covers("device-known")
 def test_what_another_process_trusts_or_forgets_counts_at_once(tmp_path: Path) -> None:
     running, command = KnownDevices(tmp_path), KnownDevices(tmp_path)
     mine, other = Identity.generate(), Identity.generate()
@@ -170,7 +181,6 @@ def test_what_another_process_trusts_or_forgets_counts_at_once(tmp_path: Path) -
     assert [each.how for each in command] == ["first use"]
 
 
-@pytest.mark.covers("device-known")
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"devices": [1]}', '{"devices": [{"origin": 1}]}'])
 def test_a_damaged_file_of_known_devices_trusts_nobody(tmp_path: Path, text: str) -> None:
     (tmp_path / "devices").mkdir(mode=0o700)
@@ -179,7 +189,6 @@ def test_a_damaged_file_of_known_devices_trusts_nobody(tmp_path: Path, text: str
         KnownDevices(tmp_path).check(PEER, Identity.generate().public, first_use=True)
 
 
-@pytest.mark.covers("device-known")
 def test_a_file_that_others_can_change_trusts_nobody(tmp_path: Path) -> None:
     mine = Identity.generate()
     KnownDevices(tmp_path).trust(PEER, mine.fingerprint)
@@ -188,7 +197,6 @@ def test_a_file_that_others_can_change_trusts_nobody(tmp_path: Path) -> None:
         KnownDevices(tmp_path).check(PEER, mine.public)
 
 
-@pytest.mark.covers("device-known")
 @pytest.mark.parametrize("fingerprint", ["", "short", "x" * 44, "é" * 43])
 def test_only_fingerprints_can_be_trusted(tmp_path: Path, fingerprint: str) -> None:
     with pytest.raises(ConfigError, match="43"):

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.devices.identity import Identity, Voucher, fingerprint, vouched
-from a2c_smcp.devices.proof import check_proof, make_proof
-from a2c_smcp.devices.sealing import SealingKey, open_reply, open_request, seal_reply, seal_request
-from a2c_smcp.devices.signing import checked, digest, signed, signed_for
+from a2c_smcp.devices.identity import Identity, Voucher, check_proof, fingerprint, make_proof, vouched
+from a2c_smcp.devices.signing import (
+    SealingKey,
+    checked,
+    digest,
+    open_reply,
+    open_request,
+    seal_reply,
+    seal_request,
+    signed,
+    signed_for,
+)
 from a2c_smcp.devices.statement import read_statement, state
 from a2c_smcp.devices.transcript import CallAddress, decoded, transcript
 from a2c_smcp.errors import DeviceMismatch

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from tests.directory.nodes import LONG, Node
-from tests.valkey import Valkey, running_valkey
-
-
-@pytest.fixture(scope="session")
-def shared_valkey() -> Iterator[Valkey]:
-    with running_valkey() as valkey:
-        yield valkey
-
-
-@pytest.fixture
-def valkey(shared_valkey: Valkey) -> Valkey:
-    """The store of the test's nodes."""
-    return shared_valkey
-
-
-@pytest.fixture
-def prefix() -> str:
-    """A place in the store that no other test knows."""
-    return f"test-{uuid4().hex[:12]}:"
+from tests.valkey import Valkey
 
 
 @pytest.fixture

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.protocol import Change, Member, Notice, Office
-from a2c_smcp.server.directory.interface import DirectoryListener
-from a2c_smcp.server.directory.nodes import Pace
-from a2c_smcp.server.directory.redis import RedisDirectory
-from a2c_smcp.server.offices.seating import Offices
+from a2c_smcp.protocol.offices import Change, Member, Notice, Office
+from a2c_smcp.server.cluster.memory import DirectoryListener, Pace
+from a2c_smcp.server.cluster.redis import RedisDirectory
+from a2c_smcp.server.seating import Offices
 
 QUICK = Pace(lease=1.5, beat=0.15, margin=0.3, patience=0.5, retry=0.1, return_grace=1.0, linger=0.5)
 LONG = Pace(lease=600, patience=10)
@@ -115,3 +114,22 @@ def elsewhere() -> Iterator[Elsewhere]:
         yield place
     finally:
         place.end()
+
+
+@asynccontextmanager
+async def node_elsewhere(url: str, prefix: str, pace: Pace, *members: Member) -> AsyncIterator[tuple[Elsewhere, Node]]:
+    """Node `n1` with these members, on a loop that can be stopped."""
+    with elsewhere() as place:
+        node = Node(url, node="n1", prefix=prefix, pace=pace)
+        await place.run(node.start())
+        for member in members:
+            await place.run(node.offices.join(member))
+        yield place, node
+        place.resume()
+        await place.run(node.close())
+
+
+Start = Callable[..., Awaitable[Node]]
+
+PLANNER = Member("n1.s", "agent", "planner", "north", instance="i1", owner="ann")
+LAPTOP = Member("n2.c", "computer", "laptop", "north", instance="i2", owner="ann")

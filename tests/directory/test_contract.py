@@ -1,14 +1,15 @@
-"""The directory of many nodes answers as the one in memory does: the same tests, on one node and across several."""
+"""Versions of offices, in memory, on one node and across several. `test_machine.py` compares everything else."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from a2c_smcp.protocol import Change, Member, Office
-from tests.core.test_offices import *  # noqa: F403, the tests of the contract
-from tests.directory.nodes import Node
+from a2c_smcp.protocol.offices import Change, Member
+from a2c_smcp.server.cluster.memory import MemoryDirectory
+from a2c_smcp.server.seating import Offices
+from tests.directory.nodes import Node, Start
 
 
 class Alternating:
@@ -17,25 +18,24 @@ class Alternating:
     def __init__(self, *nodes: Node) -> None:
         self._nodes = list(nodes)
 
-    async def office(self, office_id: str) -> Office:
-        return await self._next().office(office_id)
-
-    async def seats(self, sid: str) -> tuple[Member, ...]:
-        return await self._next().seats(sid)
-
-    async def holder(self, instance: str) -> str | None:
-        return await self._next().holder(instance)
-
-    async def commit(self, change: Change) -> bool:
-        return await self._next().commit(change)
-
-    def _next(self) -> Node:
+    def __getattr__(self, name: str) -> Any:
         self._nodes.append(self._nodes.pop(0))
-        return self._nodes[0]
+        return getattr(self._nodes[0], name)
 
 
-@pytest.fixture(params=["one node", "several nodes"])
-async def directory(request: pytest.FixtureRequest, start: Callable[..., Awaitable[Node]]) -> object:
-    if request.param == "one node":
-        return await start()
-    return Alternating(await start(), await start(), await start())
+@pytest.fixture(params=["memory", "one node", "several nodes"])
+async def directory(request: pytest.FixtureRequest, start: Start) -> Any:
+    if request.param == "memory":
+        return MemoryDirectory()
+    return await start() if request.param == "one node" else Alternating(*[await start() for _ in range(3)])
+
+
+@pytest.mark.covers("office-refused-unchanged")
+async def test_a_version_never_comes_back_while_anybody_could_be_meant_by_it(directory: Any) -> None:
+    laptop, offices = Member("c1", "computer", "laptop", "north", instance="i2"), Offices(directory)
+    await offices.join(laptop)
+    stale = Change({"north": (await directory.office("north")).version}, leaves=(laptop,))
+    await offices.leave("c1", "north")
+    await offices.join(laptop)
+    assert await directory.commit(stale) is False
+    assert await directory.seats("c1") == (laptop,)

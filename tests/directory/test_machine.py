@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.protocol import Change, Member, Office
-from a2c_smcp.server.directory import Directory, MemoryDirectory
-from a2c_smcp.server.offices.seating import Offices
-from tests.core.test_offices_machine import AGENTS, COMPUTERS, INSTANCES, NAMES, OFFICES, seats
+from a2c_smcp.protocol.offices import Change, Member, Office
+from a2c_smcp.server.cluster.memory import Directory, MemoryDirectory
+from a2c_smcp.server.seating import Offices
 from tests.directory.nodes import LONG, Node, said
+from tests.stage.members import AGENTS, COMPUTERS, INSTANCES, NAMES, OFFICES, seats
 from tests.valkey import Valkey
 from tests.waiting import until
 
@@ -170,7 +170,7 @@ def shown(office: Office) -> Any:
 
 
 @pytest.mark.covers("office-one-agent", "office-several", "office-switch", "office-rename", "office-resume")
-def test_memory_and_two_nodes_give_the_same_answers(shared_valkey: Valkey) -> None:
-    machine = type("Machine", (TwinsMachine,), {"valkey": shared_valkey})
+def test_memory_and_two_nodes_give_the_same_answers(lasting_valkey: Valkey) -> None:
+    machine = type("Machine", (TwinsMachine,), {"valkey": lasting_valkey})
     examples = settings.default.max_examples // 4  # each asks a store some hundred times
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=30))

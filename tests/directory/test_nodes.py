@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from a2c_smcp.errors import ConfigError, NameTaken, OfficeHasAgent, Unavailable
-from a2c_smcp.protocol import Change, Member, Office
-from a2c_smcp.server.directory.nodes import LeaseLost, NameInUse, node_of, sid_at
-from a2c_smcp.server.directory.store import Store
-from a2c_smcp.server.directory.store_connection import StoreConnection
-from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere
+from a2c_smcp.protocol.offices import Change, Member, Office
+from a2c_smcp.server.cluster.memory import LeaseLost, NameInUse, new_sid, node_of
+from a2c_smcp.server.cluster.store import Store, StoreConnection
+from tests.directory.nodes import LAPTOP, PLANNER, QUICK, Elsewhere, Node, Start, node_elsewhere
 from tests.valkey import Valkey
 from tests.waiting import until, until_it_goes
 
-Start = Callable[..., Awaitable[Node]]
-
-PLANNER = Member("n1.s", "agent", "planner", "north", instance="i1", owner="ann")
-LAPTOP = Member("n2.c", "computer", "laptop", "north", instance="i2", owner="ann")
 FACTS = {"url": "", "started_at": "0"}
 
 
@@ -74,9 +69,8 @@ async def test_one_client_on_three_nodes_at_once_ends_up_on_one_connection_with_
     seats = [replace(PLANNER, sid=f"n{i % 3}.{i}", office_id=f"office-{i}") for i in range(9)]
     await asyncio.gather(*(nodes[i % 3].offices.join(each) for i, each in enumerate(seats)))
     holder = await nodes[0].holder("i1")
-    assert {(await nodes[0].office(each.office_id)).agent for each in seats} == {
-        replace(each, sid=holder) for each in seats
-    }
+    agents = {(await nodes[0].office(each.office_id)).agent for each in seats}
+    assert agents == {replace(each, sid=holder) for each in seats}
     assert len(await nodes[0].seats(str(holder))) == 9
 
 
@@ -144,7 +138,7 @@ async def test_announcements_of_another_node_are_heard_in_order_with_changes(sta
 
 
 def test_a_session_id_names_its_node() -> None:
-    assert node_of(sid_at("n1", "a-b_c")) == "n1"
+    assert node_of(new_sid("n1")) == "n1"
     assert [node_of(sid) for sid in ("", "abc", ".abc", "../x.y", "n 1.abc")] == [None] * 5
 
 
@@ -201,19 +195,15 @@ async def test_a_successor_of_the_same_name_waits_for_the_lease_and_frees_the_se
     assert await successor.seats("n1.s") == ()
 
 
-async def test_the_seats_of_a_dead_node_are_freed_and_announced_once(
-    start: Start, store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_seats_of_dead_nodes_are_freed_once(start: Start, store: Store, caplog: pytest.LogCaptureFixture) -> None:
     survivors = [await start(f"n{i}", pace=QUICK) for i in range(3)]
     for i, node in enumerate(survivors):
         await node.offices.join(Member(f"n{i}.c", "computer", f"c{i}", "office-0"))
     lease, _ = await store.register("dead", "p", "run", "", 60, FACTS, [])
     for i in range(300):
         office_id = f"office-{i % 3}"
-        version = (await seen(store, office_id)).version
-        await store.commit(
-            lease, Change({office_id: version}, enters=(Member(f"d.{i}", "computer", f"d{i}", office_id),))
-        )
+        member, version = Member(f"d.{i}", "computer", f"d{i}", office_id), (await seen(store, office_id)).version
+        await store.commit(lease, Change({office_id: version}, enters=(member,)))
     await store.beat(lease, 0.01)
     for node in survivors:
         await until(lambda node=node: len([each for each in node.ear.said if each[0] == "leave_office"]) == 100)
@@ -232,9 +222,7 @@ async def nobody_in(node: Node, office_id: str) -> None:
 
 
 @pytest.mark.covers("office-resume")
-async def test_a_client_with_an_instance_resumes_on_another_node_before_its_own_is_buried(
-    start: Start, store: Store
-) -> None:
+async def test_a_client_resumes_on_another_node_before_its_own_is_buried(start: Start, store: Store) -> None:
     two = await start("n2", pace=QUICK)
     lease, _ = await store.register("n1", "p", "run", "", 60, FACTS, [])
     await store.commit(lease, Change({"north": 0}, enters=(PLANNER,)))
@@ -279,24 +267,12 @@ async def test_a_node_without_members_goes_at_once(start: Start, valkey: Valkey,
 @pytest.fixture
 async def paused(valkey: Valkey, prefix: str) -> AsyncIterator[tuple[Elsewhere, Node]]:
     """Node `n1` on a loop of its own, with an agent and a computer in `north`."""
-    with elsewhere() as place:
-
-        async def begin() -> Node:
-            node = Node(valkey.url, node="n1", prefix=prefix, pace=QUICK)
-            await node.start()
-            await node.offices.join(PLANNER)
-            await node.offices.join(Member("n1.c", "computer", "desktop", "north"))
-            return node
-
-        node = await place.run(begin())
-        yield place, node
-        place.resume()
-        await place.run(node.close())
+    desktop = Member("n1.c", "computer", "desktop", "north")
+    async with node_elsewhere(valkey.url, prefix, QUICK, PLANNER, desktop) as found:
+        yield found
 
 
-async def test_a_node_that_was_paused_past_its_lease_cannot_act_on_what_it_lost(
-    paused: tuple[Elsewhere, Node], start: Start
-) -> None:
+async def test_a_node_paused_past_its_lease_cannot_commit(paused: tuple[Elsewhere, Node], start: Start) -> None:
     place, one = paused
     two = await start("n2", pace=QUICK)
     await two.offices.join(LAPTOP)
@@ -340,17 +316,3 @@ async def test_a_node_that_was_paused_comes_back_to_seats_that_its_clients_hold_
     ((loser, why),) = one.ear.losses
     assert (loser, "another connection" in why.message) == (PLANNER, True)
     assert (await two.office("north")).agent == resumed
-
-
-async def test_a_member_that_left_while_its_node_was_out_of_reach_is_not_seated_again(
-    paused: tuple[Elsewhere, Node], start: Start
-) -> None:
-    place, one = paused
-    two = await start("n2", pace=QUICK)
-    await two.offices.join(LAPTOP)
-    await place.pause()
-    await until(lambda: two.ear.count("leave_office", "north", "planner"))
-    one.ear.gone.add("n1.s")
-    place.resume()
-    await until(lambda: two.ear.count("enter_office", "north", "desktop") == 1)
-    assert (await two.office("north")).agent is None

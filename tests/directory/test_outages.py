@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from a2c_smcp.errors import ConfigError, OfficeHasAgent, SMCPError, Unavailable
-from a2c_smcp.protocol import Member
-from a2c_smcp.server.directory.nodes import Pace
-from a2c_smcp.server.directory.store_connection import StoreConnection, masked
+from a2c_smcp.protocol.offices import Member
+from a2c_smcp.server.cluster.memory import Pace
+from a2c_smcp.server.cluster.store import StoreConnection, StoreRefused, masked
 from tests.computer.pace import within
-from tests.directory.nodes import QUICK, Elsewhere, Node, elsewhere
-from tests.directory.test_nodes import LAPTOP, PLANNER, Start
-from tests.directory.tls import encrypted
+from tests.directory.nodes import LAPTOP, PLANNER, QUICK, Elsewhere, Node, Start, node_elsewhere
+from tests.stage.tls import encrypted
 from tests.valkey import Valkey, running_valkey
 from tests.waiting import until, until_it_goes
 
+SLOW = Pace(lease=3, beat=0.2, margin=0.5, retry=0.1)
 HEALING = 5.0  # seconds after the store's return
 
 
@@ -72,33 +72,6 @@ async def test_a_store_that_is_killed_and_forgets_everything_is_filled_again_wit
     assert await one.holder("i1") == "n1.s"
 
 
-async def test_cached_offices_are_given_out_until_the_lease_has_ended_by_the_nodes_own_clock(
-    valkey: Valkey, two_nodes: tuple[Node, Node]
-) -> None:
-    one, _ = two_nodes
-    valkey.kill()
-    with within(QUICK.lease):
-        await until(lambda: not one.is_leased)
-    assert (one.cached_office("north"), one.cached_seats("n1.s")) == (None, None)
-    valkey.start()
-    await until(lambda: one.is_ready, HEALING)
-    assert one.cached_seats("n1.s") == (PLANNER,)
-
-
-async def test_a_store_that_stands_still_is_not_waited_for(valkey: Valkey, two_nodes: tuple[Node, Node]) -> None:
-    one, two = two_nodes
-    valkey.pause()
-    await refused_at_once(one)
-    await until(lambda: not one.is_leased and not two.is_leased)
-    await asyncio.sleep(QUICK.beat)
-    valkey.resume()
-    await until(lambda: one.is_ready and two.is_ready, HEALING)
-    for node in two_nodes:
-        office = await node.office("north")
-        assert (office.agent, office.computers) == (PLANNER, {"laptop": LAPTOP})
-        assert node.ear.said == [], "all were out for a while, nobody has left"
-
-
 async def test_node_and_store_agree_on_a_commit_that_was_given_up(valkey: Valkey, two_nodes: tuple[Node, Node]) -> None:
     """It lies in the store's socket when its sender is answered 503. Come true or not, node and store agree on it."""
     one, two = two_nodes
@@ -119,13 +92,8 @@ async def test_node_and_store_agree_on_a_commit_that_was_given_up(valkey: Valkey
 @pytest.fixture
 async def stopped(valkey: Valkey, prefix: str) -> AsyncIterator[tuple[Elsewhere, Node]]:
     """Node `n1` with an agent, on a loop that can be stopped."""
-    with elsewhere() as place:
-        one = Node(valkey.url, node="n1", prefix=prefix, pace=Pace(lease=3, beat=0.2, margin=0.5, retry=0.1))
-        await place.run(one.start())
-        await place.run(one.offices.join(PLANNER))
-        yield place, one
-        place.resume()
-        await place.run(one.close())
+    async with node_elsewhere(valkey.url, prefix, SLOW, PLANNER) as found:
+        yield found
 
 
 @pytest.mark.covers("office-one-agent")
@@ -133,7 +101,7 @@ async def test_a_restarted_store_does_not_give_away_seats_that_a_forgotten_node_
     valkey: Valkey, prefix: str, stopped: tuple[Elsewhere, Node], start: Start
 ) -> None:
     place, one = stopped
-    two = await start("n2", pace=Pace(lease=3, beat=0.2, margin=0.5, retry=0.1))
+    two = await start("n2", pace=SLOW)
     await place.pause()
     valkey.kill()
     valkey.start()
@@ -187,22 +155,30 @@ async def test_a_store_that_keeps_its_data_over_a_restart_is_not_filled_again(pr
         await one.close()
 
 
-async def test_a_node_whose_store_is_not_there_does_not_start(prefix: str) -> None:
+async def test_a_node_whose_store_is_not_there_is_not_ready_and_says_why(
+    prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with running_valkey() as valkey:
         pass
     node = Node(valkey.url.replace("redis://", "redis://ann:hunter2@"), prefix=prefix)
-    with pytest.raises(Unavailable) as refusal:
-        await node.start()
-    assert "hunter2" not in str(refusal.value)
-    assert str(valkey.port) in str(refusal.value)
+    await node.start()
+    assert not node.is_ready
+    with pytest.raises(Unavailable):
+        await node.nodes()
+    await node.close()
+    assert "hunter2" not in caplog.text
+    assert str(valkey.port) in caplog.text
+
+
+async def test_a_node_that_the_store_refuses_does_not_start(prefix: str) -> None:
+    with running_valkey("--requirepass", "hunter2") as valkey, pytest.raises(StoreRefused):
+        await Node(valkey.url, prefix=prefix).start()
 
 
 ACL = "~test-* &test-* +@read +@write +@pubsub +@scripting +@connection +time -@dangerous +info"
 
 
-async def test_an_acl_user_needs_no_more_than_its_own_keys_and_channels(
-    prefix: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_acl_user_needs_only_its_own_keys_and_channels(prefix: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     with running_valkey(*f"--user ann on >hunter2 {ACL} --user default off".split()) as valkey:
         url = valkey.url.replace("redis://", "valkey://ann:hunter2@")
@@ -221,16 +197,19 @@ async def test_an_acl_user_needs_no_more_than_its_own_keys_and_channels(
     assert "hunter" not in caplog.text
 
 
-async def test_a_store_behind_tls_is_reached_and_its_certificate_checked(
-    valkey: Valkey, prefix: str, tmp_path: Path
+async def test_the_certificate_of_a_store_behind_tls_is_checked(
+    valkey: Valkey, prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with encrypted(valkey.port, tmp_path) as port:
         node = Node(f"rediss://127.0.0.1:{port}?ssl_ca_certs={tmp_path}/cert.pem", prefix=prefix)
         await node.start()
         assert [each.name for each in await node.nodes()] == [node.node]
         await node.close()
-        with pytest.raises(Unavailable):
-            await Node(f"rediss://127.0.0.1:{port}", prefix=prefix).start()
+        stranger = Node(f"rediss://127.0.0.1:{port}", prefix=prefix)
+        await stranger.start()
+        assert not stranger.is_ready
+        await stranger.close()
+        assert "self-signed certificate" in caplog.text
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense", "redis://ann:hunter2@host:port"])

@@ -26,8 +26,9 @@ from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, text_respon
 from a2c_smcp.server.run import address_of, listen
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport import asgi
-from a2c_smcp.server.transport.interfaces import Socket
+from a2c_smcp.server.transport.admission import ArrivingBytes
 from a2c_smcp.server.transport.listener import HttpListener
+from a2c_smcp.server.transport.session_channel import Socket
 
 __all__ = ["PATHS", "PING_INTERVAL", "PING_TIMEOUT", "application", "serving"]
 
@@ -247,7 +248,7 @@ class Echo:
         if scope["type"] == "websocket":
             await asgi.serve_websocket(self, None, LIMITS, scope, receive, send)
         elif scope["type"] == "http":
-            await asgi.serve_http(self, LIMITS, scope, receive, send)
+            await asgi.serve_http(self, LIMITS, ArrivingBytes(LIMITS.arriving_bytes), scope, receive, send)
 
     # For sessions
 

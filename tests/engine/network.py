@@ -18,17 +18,7 @@ from math import inf
 from typing import NamedTuple
 
 from a2c_smcp.engine.client import ClientSession
-from a2c_smcp.engine.events import (
-    Ack,
-    Closed,
-    Connect,
-    Connected,
-    Event,
-    Happening,
-    Opened,
-    Upgraded,
-    UpgradeFailed,
-)
+from a2c_smcp.engine.events import Ack, Closed, Connect, Connected, Event, Happening, Opened, Upgraded, UpgradeFailed
 from a2c_smcp.engine.packets import Attachment, Malformed, Outgoing, ack_packet, encode_payload, event_packet
 from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Transport

@@ -45,6 +45,22 @@ def connected(transport: Transport = WEBSOCKET) -> ClientSession:
     return session
 
 
+@pytest.fixture
+def fresh() -> ClientSession:
+    """Opened, and connected to nothing."""
+    return opened()
+
+
+@pytest.fixture
+def session() -> ClientSession:
+    return connected()
+
+
+@pytest.fixture
+def polling() -> ClientSession:
+    return connected(POLLING)
+
+
 def test_a_first_poll_may_bring_more_than_the_opening() -> None:
     session = ClientSession(LIMITS, POLLING)
     happened = list(session.receive_payload(opening() + b"\x1e2", 0))
@@ -91,14 +107,12 @@ def test_a_server_that_does_not_say_its_limit_is_trusted_with_ours() -> None:
     )
 
 
-def test_a_second_opening_is_ignored() -> None:
-    session = connected()
+def test_a_second_opening_is_ignored(session: ClientSession) -> None:
     assert session.receive(opening(sid="other"), 0) is None
     assert session.sid == "s"
 
 
-def test_a_ping_is_answered_with_what_it_carries_and_silence_is_noticed() -> None:
-    session = connected()
+def test_a_ping_is_answered_with_what_it_carries_and_silence_is_noticed(session: ClientSession) -> None:
     assert session.deadline == 5
     assert session.receive(b"2", 3) is None
     assert session.receive(b"2probe", 3) is None
@@ -113,23 +127,21 @@ def test_before_it_is_opened_a_session_has_no_deadline_of_its_own() -> None:
     assert ClientSession(LIMITS).tick(10**9) is None
 
 
-def test_events_may_come_before_the_welcome() -> None:
-    session = opened()
-    assert session.receive(b'42/smcp,["early"]', 0) is None, "nobody asked for this namespace"
-    session.connect(NAMESPACE)
-    assert session.receive(b'42/smcp,["early"]', 0) == Event(NAMESPACE, None, b'["early"]')
-    assert session.receive(b"40/smcp", 0) == Connected(NAMESPACE, b"")
+def test_events_may_come_before_the_welcome(fresh: ClientSession) -> None:
+    assert fresh.receive(b'42/smcp,["early"]', 0) is None, "nobody asked for this namespace"
+    fresh.connect(NAMESPACE)
+    assert fresh.receive(b'42/smcp,["early"]', 0) == Event(NAMESPACE, None, b'["early"]')
+    assert fresh.receive(b"40/smcp", 0) == Connected(NAMESPACE, b"")
 
 
-def test_a_refusal_and_a_disconnect_end_a_namespace_and_it_may_be_asked_for_again() -> None:
-    session = opened()
+def test_a_refusal_and_a_disconnect_end_a_namespace_and_it_may_be_asked_for_again(fresh: ClientSession) -> None:
     for packet, happening in ((b'44/smcp,{"message":"no"}', ConnectRefused(NAMESPACE, b'{"message":"no"}')),
                               (b"41/smcp,", Disconnected(NAMESPACE))):  # fmt: skip
-        session.connect(NAMESPACE)
-        assert session.receive(packet, 0) == happening
-        assert session.receive(b'42/smcp,["late"]', 0) is None
-        assert session.receive(packet, 0) is None
-    assert not session.is_closed
+        fresh.connect(NAMESPACE)
+        assert fresh.receive(packet, 0) == happening
+        assert fresh.receive(b'42/smcp,["late"]', 0) is None
+        assert fresh.receive(packet, 0) is None
+    assert not fresh.is_closed
 
 
 ODD = {
@@ -148,8 +160,9 @@ ODD = {
 
 
 @pytest.mark.parametrize(("packet", "known"), ODD.items())
-def test_an_odd_packet_costs_nothing_and_its_caller_can_be_told(packet: bytes, known: tuple[int | None, bool]) -> None:
-    session = connected()
+def test_an_odd_packet_costs_nothing_and_its_caller_can_be_told(
+    session: ClientSession, packet: bytes, known: tuple[int | None, bool]
+) -> None:
     fault = session.receive(packet, 0)
     assert isinstance(fault, Faulty)
     assert (fault.id, fault.is_ack, fault.fault) == (*known, Fault.MALFORMED)
@@ -163,8 +176,7 @@ def test_bytes_that_are_no_engine_io_packet_end_the_session(packet: bytes) -> No
         connected(POLLING).receive_payload(b"3\x1e" + packet, 0)
 
 
-def test_the_server_closes_and_nothing_more_is_sent() -> None:
-    session = connected()
+def test_the_server_closes_and_nothing_more_is_sent(session: ClientSession) -> None:
     session.send(b'42/smcp,["x"]')
     assert session.receive(b"1", 0) == Closed(Reason.SERVER)
     session.send(b'42/smcp,["x"]')
@@ -174,44 +186,40 @@ def test_the_server_closes_and_nothing_more_is_sent() -> None:
     assert session.receive(b'42/smcp,["x"]', 0) is None
 
 
-def test_a_client_disconnects_a_namespace_and_closes() -> None:
-    session = connected()
+def test_a_client_disconnects_a_namespace_and_closes(session: ClientSession) -> None:
     session.disconnect(NAMESPACE)
     assert session.close() == Closed(Reason.CLIENT)
     assert session.take(WEBSOCKET) == [b"41/smcp,", b"1"]
     assert session.lost(WEBSOCKET) is None
 
 
-def test_a_post_keeps_to_what_the_server_takes() -> None:
-    session = connected(POLLING)
+def test_a_post_keeps_to_what_the_server_takes(polling: ClientSession) -> None:
     for size in (10, 500, 490, 5000, 1):
-        session.send(b"4" + b"x" * size)
-    assert [len(session.take(POLLING)) for _ in range(5)] == [2, 1, 1, 1, 0]
+        polling.send(b"4" + b"x" * size)
+    assert [len(polling.take(POLLING)) for _ in range(5)] == [2, 1, 1, 1, 0]
     for _ in range(20):
-        session.send(b"4")
-    assert [len(session.take(POLLING)) for _ in range(2)] == [16, 4]
+        polling.send(b"4")
+    assert [len(polling.take(POLLING)) for _ in range(2)] == [16, 4]
 
 
-def test_between_probe_and_upgrade_nothing_is_posted_and_nothing_is_lost() -> None:
-    session = connected(POLLING)
-    session.send(b'42/smcp,["x"]')
-    assert session.take(WEBSOCKET) == []
-    assert session.probe() == b"2probe"
-    assert session.probed(b"3probe")
-    assert session.take(POLLING) == []
-    session.upgrade_failed()
-    assert session.take(POLLING) == [b'42/smcp,["x"]']
-    assert session.probed(b"3probe")
-    session.send(b'42/smcp,["y"]')
-    assert session.upgrade() == b"5"
-    assert session.take(POLLING) == []
-    assert session.take(WEBSOCKET) == [b'42/smcp,["y"]']
-    assert session.lost(POLLING) is None
+def test_between_probe_and_upgrade_nothing_is_posted_and_nothing_is_lost(polling: ClientSession) -> None:
+    polling.send(b'42/smcp,["x"]')
+    assert polling.take(WEBSOCKET) == []
+    assert polling.probe() == b"2probe"
+    assert polling.probed(b"3probe")
+    assert polling.take(POLLING) == []
+    polling.upgrade_failed()
+    assert polling.take(POLLING) == [b'42/smcp,["x"]']
+    assert polling.probed(b"3probe")
+    polling.send(b'42/smcp,["y"]')
+    assert polling.upgrade() == b"5"
+    assert polling.take(POLLING) == []
+    assert polling.take(WEBSOCKET) == [b'42/smcp,["y"]']
+    assert polling.lost(POLLING) is None
 
 
 @pytest.mark.parametrize("packet", [b"", b"3", b"2probe", b"3probed", b"x"])
-def test_any_other_answer_to_a_probe_is_a_failure_and_polling_goes_on(packet: bytes) -> None:
-    session = connected(POLLING)
-    session.send(b"4")
-    assert not session.probed(packet)
-    assert session.take(POLLING) == [b"4"]
+def test_any_other_answer_to_a_probe_is_a_failure_and_polling_goes_on(polling: ClientSession, packet: bytes) -> None:
+    polling.send(b"4")
+    assert not polling.probed(packet)
+    assert polling.take(POLLING) == [b"4"]

@@ -7,7 +7,6 @@ thing. Pings come only where they are what is tested, so that a slow machine is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import aiohttp
 import pytest
@@ -23,8 +22,11 @@ NOOP = "6"
 OFFICIAL = {"ping_interval": PING_INTERVAL, "ping_timeout": PING_TIMEOUT}
 
 both = pytest.mark.parametrize("application", ["engine.io", "socket.io"])
-no_version = pytest.mark.parametrize("version", [[], ["EIO=abc"]], ids=["missing", "unknown"])
-no_transport = pytest.mark.parametrize("transport", [[], ["transport=abc"]], ids=["missing", "unknown"])
+UNKNOWN = pytest.mark.parametrize(
+    ("version", "transport"),
+    [([], None), (["EIO=abc"], None), (["EIO=4"], []), (["EIO=4"], ["transport=abc"])],
+    ids=["no version", "unknown version", "no transport", "unknown transport"],
+)
 
 
 def announced(opened: OpenHandshake) -> dict[str, object]:
@@ -57,43 +59,19 @@ async def test_a_websocket_opens_a_session(visits: Visits, application: str) -> 
 
 
 @both
-@no_version
-async def test_polling_without_a_known_version_is_refused(
-    visits: Visits, application: str, version: Sequence[str]
+@UNKNOWN
+@pytest.mark.parametrize("usual", ["polling", "websocket"])
+async def test_a_session_without_a_known_version_and_transport_is_refused(
+    visits: Visits, application: str, usual: str, version: list[str], transport: list[str] | None
 ) -> None:
     echo = await visits(application)
-    assert (await echo.request("GET", [*version, "transport=polling"])).status == 400
-
-
-@both
-@no_version
-async def test_a_websocket_without_a_known_version_is_refused(
-    visits: Visits, application: str, version: Sequence[str]
-) -> None:
-    echo = await visits(application)
-    with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
-        await echo.websocket(*version, "transport=websocket")
-    assert refusal.value.status == 400
-
-
-@both
-@no_transport
-async def test_a_request_without_a_known_transport_is_refused(
-    visits: Visits, application: str, transport: Sequence[str]
-) -> None:
-    echo = await visits(application)
-    assert (await echo.request("GET", ["EIO=4", *transport])).status == 400
-
-
-@both
-@no_transport
-async def test_a_websocket_without_a_known_transport_is_refused(
-    visits: Visits, application: str, transport: Sequence[str]
-) -> None:
-    echo = await visits(application)
-    with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
-        await echo.websocket("EIO=4", *transport)
-    assert refusal.value.status == 400
+    query = [*version, *([f"transport={usual}"] if transport is None else transport)]
+    if usual == "polling":
+        assert (await echo.request("GET", query)).status == 400
+    else:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
+            await echo.websocket(*query)
+        assert refusal.value.status == 400
 
 
 @both
@@ -151,24 +129,12 @@ async def test_a_malformed_packet_on_a_websocket_ends_the_session(visits: Visits
 
 
 @both
-async def test_pings_come_over_polling_for_as_long_as_they_are_answered(visits: Visits, application: str) -> None:
+async def test_pings_come_over_polling_until_one_is_left_unanswered(visits: Visits, application: str) -> None:
     polling = await (await visits(application, ping_interval=0.05)).poll()
     for _ in range(3):
         response = await polling.get()
         assert (response.status, response.text) == (200, "2")
         assert (await polling.post("3")).status == 200
-
-
-@both
-async def test_pings_come_on_a_websocket_for_as_long_as_they_are_answered(visits: Visits, application: str) -> None:
-    socket = await (await visits(application, ping_interval=0.05)).open()
-    for _ in range(3):
-        assert await socket.receive() == "2"
-        await socket.send("3")
-
-
-@both
-async def test_a_ping_that_polling_leaves_unanswered_ends_the_session(visits: Visits, application: str) -> None:
     polling = await (await visits(application, ping_interval=0.05, ping_timeout=0.05)).poll()
     async with asyncio.timeout(PATIENCE):
         while (await polling.post(NOOP)).status == 200:
@@ -177,7 +143,11 @@ async def test_a_ping_that_polling_leaves_unanswered_ends_the_session(visits: Vi
 
 
 @both
-async def test_a_ping_that_a_websocket_leaves_unanswered_ends_the_session(visits: Visits, application: str) -> None:
+async def test_pings_come_on_a_websocket_until_one_is_left_unanswered(visits: Visits, application: str) -> None:
+    socket = await (await visits(application, ping_interval=0.05)).open()
+    for _ in range(3):
+        assert await socket.receive() == "2"
+        await socket.send("3")
     socket = await (await visits(application, ping_interval=0.05, ping_timeout=0.05)).open()
     assert await socket.receive() == "2"
     assert await socket.is_closed_by_the_server()

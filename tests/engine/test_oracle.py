@@ -16,14 +16,15 @@ import socketio
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from a2c_smcp.engine.attachments import attach, detach
 from a2c_smcp.engine.packets import (
     Attachment,
     Malformed,
     Outgoing,
     Packet,
     ack_packet,
+    attach,
     decode_payload,
+    detach,
     encode_payload,
     event_packet,
     packet_head,
@@ -51,9 +52,7 @@ THEIRS_ONLY: Rows = {
     "an id has at most 100 digits": re.compile(r"\d(\d+-)?(/[^,]*,)?\d{101,}").match,
     "a type is an ASCII digit": re.compile(r"[^\x00-\x7f]").match,
 }
-OTHERWISE: Rows = {
-    "other digits than those of ASCII are part of the body": has_other_digits,
-}
+OTHERWISE: Rows = {"other digits than those of ASCII are part of the body": has_other_digits}
 PAYLOADS_THEIRS_ONLY: Rows = {
     "no Engine.IO packet has these types": re.compile(r"(.*\x1e)?[7-9]", re.DOTALL).match,
     "a type is an ASCII digit": re.compile(r"(.*\x1e)?[^\x00-\x7f]", re.DOTALL).match,
@@ -219,9 +218,7 @@ def their_payload(text: str) -> Sequence[Outgoing] | None:
 packets: st.SearchStrategy[Outgoing] = st.one_of(
     st.builds(Attachment, st.binary(max_size=20)),
     st.builds(
-        lambda kind, text: f"{kind}{text}".encode(),
-        st.integers(0, 6),
-        texts.map(lambda text: text.replace("\x1e", "")),
+        lambda kind, text: f"{kind}{text}".encode(), st.integers(0, 6), texts.map(lambda text: text.replace("\x1e", ""))
     ),
 )
 

@@ -10,10 +10,8 @@ import json
 import logging
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -22,6 +20,7 @@ from pathlib import Path
 from a2c_smcp.agent import AsyncSMCPAgentClient, SMCPAgentClient
 from a2c_smcp.errors import SMCPError
 from tests.faults.calls import Call, Notes, choose_calls
+from tests.stage.agent import Twin
 
 _AT_ONCE = 100
 _TRY_AGAIN = 0.2
@@ -47,10 +46,11 @@ class Plan:
 
 
 async def run(plan: Plan) -> None:
-    """With the client that is awaited."""
+    """With the client that is awaited, or with the one that blocks, used from many threads."""
     notes, stop = Notes(Path(plan.notes)), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    agent = AsyncSMCPAgentClient(plan.name, url=plan.url, office=plan.office, api_key=plan.key)
+    kind = SMCPAgentClient if plan.blocking else AsyncSMCPAgentClient
+    agent = Twin(kind(plan.name, url=plan.url, office=plan.office, api_key=plan.key))
     while not await _connects(agent):  # noqa: ASYNC110, its office tells nobody when it is free
         await asyncio.sleep(_TRY_AGAIN)
     began, calling = time.monotonic(), set[asyncio.Task[None]]()
@@ -65,7 +65,7 @@ async def run(plan: Plan) -> None:
     await agent.disconnect()
 
 
-async def _connects(agent: AsyncSMCPAgentClient) -> bool:
+async def _connects(agent: Twin) -> bool:
     """The seat of a killed process is kept for a while: until then its office refuses another agent."""
     try:
         await agent.connect()
@@ -81,7 +81,7 @@ async def _stops(stop: asyncio.Event, seconds: float) -> bool:
     return stop.is_set()
 
 
-async def _make(agent: AsyncSMCPAgentClient, call: Call, notes: Notes) -> None:
+async def _make(agent: Twin, call: Call, notes: Notes) -> None:
     notes.begin(call)
     cancelling = asyncio.create_task(_cancel(agent, call)) if call.cancel_after is not None else None
     try:
@@ -94,7 +94,7 @@ async def _make(agent: AsyncSMCPAgentClient, call: Call, notes: Notes) -> None:
         await cancelling
 
 
-async def _cancel(agent: AsyncSMCPAgentClient, call: Call) -> None:
+async def _cancel(agent: Twin, call: Call) -> None:
     await asyncio.sleep(call.cancel_after or 0)
     try:
         await agent.cancel(call.id)
@@ -102,54 +102,6 @@ async def _cancel(agent: AsyncSMCPAgentClient, call: Call) -> None:
         logging.getLogger(__name__).info("cancel of %s: %s", call.id, error)
 
 
-def run_blocking(plan: Plan) -> None:
-    """With the client that blocks, used from many threads."""
-    notes, stop = Notes(Path(plan.notes)), threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    agent = SMCPAgentClient(plan.name, url=plan.url, office=plan.office, api_key=plan.key)
-    while not _connects_blocking(agent):
-        time.sleep(_TRY_AGAIN)
-    began = time.monotonic()
-    with ThreadPoolExecutor(_AT_ONCE) as threads, ThreadPoolExecutor(_AT_ONCE) as cancels:
-        for number, call in zip(count(), plan.calls(), strict=False):
-            if stop.wait(max(0.0, began + number / plan.rate - time.monotonic())):
-                break
-            if call.cancel_after is not None:
-                cancels.submit(_cancel_blocking, agent, call)
-            threads.submit(_make_blocking, agent, call, notes)
-    agent.disconnect()
-
-
-def _connects_blocking(agent: SMCPAgentClient) -> bool:
-    try:
-        agent.connect()
-    except SMCPError:
-        return False
-    return True
-
-
-def _make_blocking(agent: SMCPAgentClient, call: Call, notes: Notes) -> None:
-    notes.begin(call)
-    try:
-        result = agent.emit_tool_call(call.computer, call.tool, call.params, call.timeout, req_id=call.id)
-    except SMCPError as error:
-        notes.fail(call, error)
-    else:
-        notes.end(call, result)
-
-
-def _cancel_blocking(agent: SMCPAgentClient, call: Call) -> None:
-    time.sleep(call.cancel_after or 0)
-    try:
-        agent.cancel(call.id)
-    except SMCPError as error:
-        logging.getLogger(__name__).info("cancel of %s: %s", call.id, error)
-
-
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    chosen = Plan(**json.loads(sys.argv[1]))
-    if chosen.blocking:
-        run_blocking(chosen)
-    else:
-        asyncio.run(run(chosen))
+    asyncio.run(run(Plan(**json.loads(sys.argv[1]))))

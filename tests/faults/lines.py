@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tests.balancer import Balancer
+from tests.balancer import Balancer, exchange
 
 __all__ = ["Lines"]
 
@@ -49,7 +49,10 @@ class Lines(Balancer):
             if dialled := await self._dial():
                 there, back = dialled
                 self._open.add(back)
-                await self._exchange((reader, back), (there, writer))
+                try:
+                    await exchange((reader, back), (there, writer), flowing=self._flowing)
+                finally:
+                    self._open.discard(back)
         finally:
             writer.close()
             self._open.discard(writer)
@@ -62,22 +65,3 @@ class Lines(Balancer):
                 async with asyncio.timeout(_DIAL):
                     return await asyncio.open_connection("127.0.0.1", port, limit=2**20)
         return None
-
-    async def _exchange(self, *ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        tasks = [asyncio.create_task(self._pump(*way)) for way in ways]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            for _, sink in ways:
-                sink.close()
-                self._open.discard(sink)
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await source.read(65536):
-                await self._flowing.wait()
-                sink.write(data)
-                await sink.drain()

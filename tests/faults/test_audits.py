@@ -10,7 +10,7 @@ import pytest
 from a2c_smcp.audit.file import AuditFile
 from tests.faults.audits import find_audit_faults
 from tests.faults.calls import ANSWERED
-from tests.faults.test_verdicts import PAIR, call, entry
+from tests.faults.made_up import PAIR, call, entry
 
 OK = {"event": "call", "req_id": call().id, "outcome": "ok"}
 REFUSED = {**OK, "outcome": "unavailable", "code": 503}

@@ -7,21 +7,9 @@ from typing import Any
 import pytest
 
 from tests.faults.books import Entry, Run
-from tests.faults.calls import ANSWERED, GARBLED, Call
+from tests.faults.calls import ANSWERED, GARBLED
+from tests.faults.made_up import BEGUN, PAIR, entry
 from tests.faults.verdicts import Outage, World, judge
-
-PAIR = ("office1", "left")
-BEGUN = 100.0
-
-
-def call(**changes: Any) -> Call:
-    plain: dict[str, Any] = {"seconds": 1.0, "timeout": 10, "size": 0, "cancel_after": None}
-    return Call(id="1.office1.0-7", office="office1", computer="left", tool="work_now", **{**plain, **changes})
-
-
-def entry(code: int | None, ended: float = BEGUN + 1, *, outcome: str | None = "unknown", **more: Any) -> Entry:
-    text = more.pop("text", "")
-    return Entry(call(**more), BEGUN, ended, code, None if code == ANSWERED else outcome, text)
 
 
 def run(at: float = BEGUN, computer: str = "left") -> Run:

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,11 +14,9 @@ import pytest
 import pytest_asyncio
 
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.server import Settings, create_app
-from a2c_smcp.server.run import address_of, listen, serving
 from tests.computer.hosted import hosted, ready
 from tests.computer.supervised import SERVERS
-from tests.interop.conftest import peer_command
+from tests.interop.conftest import a_server, call, driven, peer_command, published_agent
 from tests.interop.driver import Driver, PeerFailed
 
 PEERS = Path(__file__).with_name("peers")
@@ -36,10 +33,7 @@ OPTIONS: dict[str, dict[str, list[Any]]] = {
         "stage": [{"label": "dev", "value": "dev"}, {"label": "prod", "value": "prod"}],
         "region": [{"label": "eu", "value": "eu"}, {"label": "America", "value": "us"}],
     },
-    "ours": {
-        "stage": ["dev", "prod"],
-        "region": [{"label": "eu", "value": "eu"}, {"label": "America", "value": "us"}],
-    },
+    "ours": {"stage": ["dev", "prod"], "region": [{"label": "eu", "value": "eu"}, {"label": "America", "value": "us"}]},
 }
 """By Server, what an agent reads: 0.4.2 passes on options with labels only, 0.1.2 no configuration at all."""
 MAKES = ("ours", "0.1.2", "0.4.2")
@@ -67,38 +61,13 @@ async def world(
     computer.add_server({"name": "bare", "server_parameters": {"command": sys.executable, "args": [BARE, "older"]}})
     computer.define_inputs(INPUTS)
     async with (
-        a_server(make, folder) as url,
+        a_server(make, folder, key=None) as url,
         hosted(computer, url, OFFICE, folder),
-        an_agent("0.1.2" if make == "0.1.2" else "0.4.2", url, folder) as agent,
+        driven(published_agent("0.1.2" if make == "0.1.2" else "0.4.2", url, OFFICE), folder) as (agent, _),
     ):
         await ready(computer, "my desk!", "bare")
         await agent.ask("join")
         yield make, agent
-
-
-@asynccontextmanager
-async def a_server(make: str, folder: Path) -> AsyncIterator[str]:
-    if make == "ours":
-        app, listener = create_app(Settings()), listen("127.0.0.1", 0)
-        async with serving(app, listener):
-            yield f"http://{address_of(listener)}"
-        return
-    server = await Driver.start(*peer_command(make, "server.py"), home=folder)
-    try:
-        yield (await server.hears("ready"))["url"]
-    finally:
-        await server.close()
-
-
-@asynccontextmanager
-async def an_agent(version: str, url: str, folder: Path) -> AsyncIterator[Driver]:
-    options = ("--url", url, "--name", "planner", "--office", OFFICE)
-    agent = await Driver.start(*peer_command(version, "agent.py", *options), home=folder)
-    try:
-        await agent.hears("ready")
-        yield agent
-    finally:
-        await agent.close()
 
 
 @pytest.mark.covers("peer-config", "peer-bundle-ids")
@@ -177,7 +146,3 @@ async def test_a_published_agent_sees_our_desktop(world: tuple[str, Driver]) -> 
     _, agent = world
     assert (await call(agent, "note", text="done"))["content"][0]["text"] == "noted"
     assert (await agent.ask("get_desktop", computer="laptop"))["desktops"] == [f"{NOTES}\n\ndone"]
-
-
-async def call(agent: Driver, tool: str, **params: Any) -> Any:
-    return await agent.ask("tool_call", computer="laptop", tool=tool, params=params)

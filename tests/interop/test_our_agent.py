@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,60 +14,20 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient, SMCPAgentClient
+from a2c_smcp import errors
+from a2c_smcp.agent import AgentEvents
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.connection import ConnectionLost
-from a2c_smcp.endpoint import Reconnect
-from a2c_smcp.errors import (
-    CallCancelled,
-    NotAuthenticated,
-    NotCarried,
-    NotFound,
-    ServerNotRegistered,
-    SMCPError,
-    TooLarge,
-    Unavailable,
-    UnsupportedEvent,
-)
-from a2c_smcp.registry.results import ToolFailed
-from a2c_smcp.server import DefaultAuthenticationProvider, Settings, create_app
-from a2c_smcp.server.run import address_of, listen, serving
+from a2c_smcp.registry.content import ToolFailed
 from tests.computer.hosted import Relay, hosted, ready
-from tests.interop.conftest import computer_of, peer_command
+from tests.interop.conftest import KEY, a_server, computer_of, driven, peer_command
 from tests.interop.driver import Driver
+from tests.stage.agent import Twin, at_work, both
 from tests.waiting import until
 
-KEY = "the right key"
 OFFICE = "studio"
 WINDOW = "window://org.example.desk/notes?priority=50"
 PROMPTLY = 5.0
-SOON = Reconnect(first=0.1, longest=0.5)
-
-
-class Awaited(AsyncSMCPAgentClient):
-    """The client as it is, and a way to its registry that the other one has too."""
-
-    async def use(self, tool: str, arguments: dict[str, Any]) -> Any:
-        return await self.registry.acall(tool, arguments)
-
-
-class Blocking:
-    """The blocking client, waited for in threads."""
-
-    def __init__(self, name: str, **options: Any) -> None:
-        self._client = SMCPAgentClient(name, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._client, name)
-        if not inspect.iscoroutinefunction(getattr(AsyncSMCPAgentClient, name, None)):
-            return found
-        return lambda *arguments, **options: asyncio.to_thread(found, *arguments, **options)
-
-    async def use(self, tool: str, arguments: dict[str, Any]) -> Any:
-        return await asyncio.to_thread(self._client.registry.call, tool, arguments)
-
-
-CLIENTS = {"awaited": Awaited, "blocking": Blocking}
 
 
 class Diary(AgentEvents):
@@ -162,7 +121,7 @@ class World:
     url: str
     laptop: Laptop
     marks: Path
-    refusal: type[SMCPError]
+    refusal: type[errors.SMCPError]
     """What a wrong key is answered with."""
     heeds_cancels: bool
     knows_calls: bool
@@ -190,22 +149,11 @@ async def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
             url,
             laptop,
             marks,
-            refusal=NotAuthenticated if server == "ours" else Unavailable,  # the package gives no reason
+            refusal=errors.NotAuthenticated if server == "ours" else errors.Unavailable,  # the package gives no reason
             heeds_cancels=computer != "0.1.2",
             knows_calls=server == "ours",
             lists_resources=computer != "0.1.2",
         )
-
-
-@asynccontextmanager
-async def a_server(make: str, folder: Path) -> AsyncIterator[str]:
-    if make == "ours":
-        app, listener = create_app(Settings(auth=DefaultAuthenticationProvider(KEY))), listen("127.0.0.1", 0)
-        async with serving(app, listener):
-            yield f"http://{address_of(listener)}"
-    else:
-        async with driven(peer_command(make, "server.py", "--api-key", KEY), home=folder) as (_, said):
-            yield said["url"]
 
 
 @asynccontextmanager
@@ -219,24 +167,11 @@ async def a_laptop(make: str, url: str, folder: Path, marks: Path) -> AsyncItera
 
 
 @asynccontextmanager
-async def driven(command: list[str], home: Path) -> AsyncIterator[tuple[Driver, Any]]:
-    driver = await Driver.start(*command, home=home)
-    try:
-        yield driver, await driver.hears("ready")
-    finally:
-        await driver.close()
-
-
-@asynccontextmanager
-async def at_work(client: str, url: str, **options: Any) -> AsyncIterator[tuple[Any, Diary]]:
+async def in_office(kind: type[Any], url: str, **options: Any) -> AsyncIterator[tuple[Twin, Diary]]:
     """An agent in the office, and what it is told."""
     diary = Diary()
-    agent = CLIENTS[client]("planner", url=url, office=OFFICE, event_handler=diary, **{"api_key": KEY, **options})
-    await agent.connect()
-    try:
+    async with at_work(kind, url=url, office=OFFICE, event_handler=diary, **{"api_key": KEY, **options}) as agent:
         yield agent, diary
-    finally:
-        await agent.disconnect()
 
 
 def named(name: str, tools: set[str]) -> str:
@@ -249,13 +184,13 @@ async def the_agent_works(agent: Any, tools: set[str]) -> None:
     assert {tool["name"] for tool in await agent.get_tools("laptop")} == tools
     assert "desk" in (await agent.get_config("laptop"))["servers"]
     result = await agent.emit_tool_call("laptop", add, sum_of)
-    assert (result.text, result.is_error, await agent.use(add, sum_of)) == ("3", False, "3")
+    assert (result.text, result.is_error, await agent.use(add, **sum_of)) == ("3", False, "3")
     failure = await agent.emit_tool_call("laptop", add, wrong)
     assert failure.is_error
     assert "unexpected keyword argument 'c'" in failure.text
     with pytest.raises(ToolFailed, match="unexpected keyword argument 'c'"):
-        await agent.use(add, wrong)
-    with pytest.raises(NotFound, match="nobody"):
+        await agent.use(add, **wrong)
+    with pytest.raises(errors.NotFound, match="nobody"):
         await agent.emit_tool_call("nobody", add, sum_of)
 
 
@@ -265,17 +200,17 @@ async def the_agent_gets_pictures_whole(agent: Any, tools: set[str]) -> None:
         result = await agent.emit_tool_call("laptop", named("picture", tools), {"size": size})
         assert b64decode(result.content[0]["data"]) == bytes(size)
         assert not any(key.startswith("a2c_") for key in result.content[0].get("_meta") or {})
-    assert await agent.use(named("picture", tools), {"size": 200_000})
+    assert await agent.use(named("picture", tools), size=200_000)
 
 
 async def the_agent_lists_resources(agent: Any, world: World) -> None:
     if not world.lists_resources:
-        with pytest.raises(UnsupportedEvent):
+        with pytest.raises(errors.UnsupportedEvent):
             await agent.get_resources("laptop", "desk")
         return
     (window,) = (await agent.get_resources("laptop", "desk"))["resources"]
     assert (window["uri"], window["name"], window["mimeType"]) == (WINDOW, "notes", "text/plain")
-    with pytest.raises(ServerNotRegistered) as unknown:
+    with pytest.raises(errors.ServerNotRegistered) as unknown:
         await agent.get_resources("laptop", "nothing")
     assert unknown.value.details["mcp_server"] == "nothing"
 
@@ -286,7 +221,7 @@ async def what_the_server_cannot_take_is_refused_at_once(agent: Any, world: Worl
     if world.knows_calls:
         await agent.emit_tool_call("laptop", note, {"text": text})
     else:
-        with pytest.raises(TooLarge, match="at most 99"):
+        with pytest.raises(errors.TooLarge, match="at most 99"):
             await agent.emit_tool_call("laptop", note, {"text": text})
     assert (await agent.emit_tool_call("laptop", named("add", world.laptop.tools), {"a": 1, "b": 2})).text == "3"
 
@@ -294,30 +229,25 @@ async def what_the_server_cannot_take_is_refused_at_once(agent: Any, world: Worl
 async def the_agent_sees_the_desktop(agent: Any, diary: Diary, tools: set[str], text: str) -> None:
     (shown,) = await agent.get_desktop("laptop")
     assert shown.startswith(f"{WINDOW}\n\n")
-    await agent.use(named("note", tools), {"text": text})
+    await agent.use(named("note", tools), text=text)
     await diary.tells("desktop", [f"{WINDOW}\n\n{text}"])
     assert agent.desktop("laptop") == [f"{WINDOW}\n\n{text}"]
 
 
 async def newer_events_are_refused_in_words(agent: Any, world: World) -> None:
     """Published Servers and computers answer them with nothing (WIRE §9)."""
-    refusal: tuple[type[SMCPError], str] = (UnsupportedEvent, "computer 'laptop' does not know client:")
+    refusal: tuple[type[errors.SMCPError], str] = (errors.UnsupportedEvent, "computer 'laptop' does not know client:")
     if not world.knows_calls:
-        refusal = (NotCarried, "This Server does not carry the event: client:")
-    with pytest.raises(refusal[0], match=refusal[1]):
-        await agent.set_log_level("laptop", "debug")
-    with pytest.raises(refusal[0], match=refusal[1]):
-        await agent.get_questions("laptop")
-    with pytest.raises(refusal[0], match=refusal[1]):
-        await agent.answer_question("laptop", "q-1", None)
-    with pytest.raises(refusal[0], match=refusal[1]):
-        await agent.get_servers("laptop")
-    with pytest.raises(refusal[0], match=refusal[1]):
-        await agent.read_resource("laptop", "desk", WINDOW)
-    with pytest.raises(refusal[0], match=refusal[1]):
-        await agent.get_prompts("laptop")
-    with pytest.raises(refusal[0], match=refusal[1]):
-        await agent.subscribe_resource("laptop", "desk", WINDOW)
+        refusal = (errors.NotCarried, "This Server does not carry the event: client:")
+    asked = (
+        agent.withdraw("laptop", "r-1"),
+        *(agent.set_log_level("laptop", "debug"), agent.get_questions("laptop"), agent.get_servers("laptop")),
+        *(agent.answer_question("laptop", "q-1", None), agent.get_prompts("laptop")),
+        *(agent.read_resource("laptop", "desk", WINDOW), agent.subscribe_resource("laptop", "desk", WINDOW)),
+    )
+    for each in asked:
+        with pytest.raises(refusal[0], match=refusal[1]):
+            await each
 
 
 async def a_call_with_callbacks_is_a_plain_one(agent: Any, tools: set[str]) -> None:
@@ -335,7 +265,7 @@ async def the_agent_cancels(agent: Any, world: World) -> None:
     call = asyncio.create_task(agent.emit_tool_call("laptop", slow, {"seconds": 600}, 60, req_id=req_id))
     await until(lambda: marks(world) == ["started"])
     await agent.cancel(req_id)
-    with pytest.raises(CallCancelled):
+    with pytest.raises(errors.CallCancelled):
         async with asyncio.timeout(PROMPTLY):
             await call
     if world.heeds_cancels:
@@ -365,10 +295,10 @@ def marks(world: World) -> list[str]:
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.covers("interop-0.1.2", "interop-0.4.2", "agent-interop")
-@pytest.mark.parametrize("client", CLIENTS)
-async def test_our_agent_works_with_published_peers(world: World, client: str) -> None:
+@both
+async def test_our_agent_works_with_published_peers(world: World, kind: type[Any]) -> None:
     seat = {"office_id": OFFICE, "computer": "laptop"}
-    async with at_work(client, world.url) as (agent, diary):
+    async with in_office(kind, world.url) as (agent, diary):
         assert (agent.computers, list(agent.registry)) == ([], [])
         async with world.laptop.at_work():
             await diary.tells("entered", seat)
@@ -377,7 +307,7 @@ async def test_our_agent_works_with_published_peers(world: World, client: str) -
             await the_agent_gets_pictures_whole(agent, world.laptop.tools)
             await the_agent_lists_resources(agent, world)
             await what_the_server_cannot_take_is_refused_at_once(agent, world)
-            await the_agent_sees_the_desktop(agent, diary, world.laptop.tools, f"{client} was here")
+            await the_agent_sees_the_desktop(agent, diary, world.laptop.tools, f"{kind.__name__} was here")
             diary.entries.clear()
             changed = await world.laptop.tells_of_changes(diary)
             assert set(agent.registry) == changed
@@ -390,25 +320,25 @@ async def test_our_agent_works_with_published_peers(world: World, client: str) -
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.covers("interop-0.1.2", "interop-0.4.2", "agent-interop")
-@pytest.mark.parametrize("client", CLIENTS)
-async def test_our_agent_finds_published_peers_and_returns_to_them_over_a_new_line(world: World, client: str) -> None:
+@both
+async def test_our_agent_finds_published_peers_and_returns_over_a_new_line(world: World, kind: type[Any]) -> None:
     relay, seat = Relay(world.url), {"office_id": OFFICE, "computer": "laptop"}
-    async with world.laptop.at_work(), relay.open() as url, at_work(client, url, reconnect=SOON) as (agent, diary):
+    async with world.laptop.at_work(), relay.open() as url, in_office(kind, url) as (agent, diary):
         await diary.tells("entered", seat)
         assert agent.computers == [f"{OFFICE}/laptop"]
         assert set(agent.registry) == world.laptop.tools
         members = {(member["role"], member["name"]) for member in await agent.list_room()}
         assert members == {("agent", "planner"), ("computer", "laptop")}
         await a_call_over_a_cut_line_runs_once(agent, world, relay)
-        assert await agent.use(named("add", world.laptop.tools), {"a": 2, "b": 2}) == "4"
+        assert await agent.use(named("add", world.laptop.tools), a=2, b=2) == "4"
         assert set(agent.registry) == world.laptop.tools
         assert ("left", seat) not in diary.entries
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.covers("agent-interop", "auth-refused")
-@pytest.mark.parametrize("client", CLIENTS)
-async def test_our_agent_is_told_that_its_key_is_wrong(world: World, client: str) -> None:
+@both
+async def test_our_agent_is_told_that_its_key_is_wrong(world: World, kind: type[Any]) -> None:
     with pytest.raises(world.refusal, match=r"refused|authenticated"):
-        async with at_work(client, world.url, api_key="a wrong key"):
+        async with in_office(kind, world.url, api_key="a wrong key"):
             pass

@@ -12,16 +12,14 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls.incoming import CallOptions
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.consent.approval import Caller
+from tests.computer.hosted import hosted, ready
 from tests.computer.supervised import SERVERS, eventually
-from tests.conftest import Hub
-from tests.interop.conftest import peer_command
+from tests.interop.conftest import KEY, a_server, call, peer_command, published_agent
 from tests.interop.driver import PATIENCE, Driver
 
-GENERATIONS = ("0.1.2", "0.4.2")
-KEY = "the right key"
 NOTES = "window://org.example.desk/notes?priority=50"
 PROMPTLY = 5.0
 
@@ -39,11 +37,10 @@ def computer(tmp_path: Path) -> Computer:
 
 @pytest.fixture
 def an_agent(drive: Start, office: str) -> Start:
-    """Starts a published agent called `planner`: `await an_agent("0.1.2", url, "--api-key", key)`."""
+    """Starts a published agent called `planner`: `await an_agent("0.1.2", url)`."""
 
-    async def start(version: str, url: str, *options: str) -> Driver:
-        seat = ("--name", "planner", "--office", office)
-        agent = await drive(*peer_command(version, "agent.py", "--url", url, *seat, *options))
+    async def start(version: str, url: str) -> Driver:
+        agent = await drive(*published_agent(version, url, office, "--api-key", KEY))
         assert await agent.hears("ready") == {"version": version}
         return agent
 
@@ -57,28 +54,16 @@ def stdio(name: str, program: str | Path, *args: str, **more: Any) -> dict[str, 
 
 
 @asynccontextmanager
-async def at_work(computer: Computer, url: str, office: str, folder: Path, **options: Any) -> AsyncIterator[None]:
+async def at_work(computer: Computer, url: str, office: str, folder: Path) -> AsyncIterator[None]:
     """The computer in its office, with its server ready."""
-    told: list[str] = []
-    serving = asyncio.create_task(
-        computer.run(url, office=office, state_folder=folder, on_connection=told.append, **options)
-    )
-    try:
-        await eventually(lambda: told == [f"joined {office}"], within=PATIENCE)
-        await eventually(lambda: computer.status()["desk"].state == "ready", within=PATIENCE)
+    async with hosted(computer, url, office, folder, api_key=KEY):
+        await ready(computer, "desk")
         yield
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
 
 
 async def tools_of(agent: Driver) -> dict[str, str]:
     """The names of the tools, and the server of each."""
     return {tool["name"]: tool["bundle_id"] for tool in (await agent.ask("get_tools", computer="laptop"))["tools"]}
-
-
-async def call(agent: Driver, tool: str, **params: Any) -> Any:
-    return await agent.ask("tool_call", computer="laptop", tool=tool, params=params)
 
 
 async def they_meet(agent: Driver, office: str) -> None:
@@ -158,57 +143,41 @@ async def refusals_can_be_read(agent: Driver) -> None:
         assert reason in refused["content"][0]["text"]
 
 
-@pytest.mark.parametrize("version", GENERATIONS)
-async def test_a_published_agent_uses_our_computer_through_our_server(
-    an_agent: Start, computer: Computer, shared_hub: Hub, office: str, tmp_path: Path, version: str
-) -> None:
-    agent = await an_agent(version, shared_hub.url)
-    async with at_work(computer, shared_hub.url, office, tmp_path):
-        await they_meet(agent, office)
-        await the_agent_works(agent)
-        await refusals_can_be_read(agent)
-        await the_agent_is_told_of_a_new_tool(agent, computer, version)
-        await the_agent_is_told_of_a_new_server_and_its_windows(agent, computer)
-        await the_agent_cancels(agent, tmp_path / "marks")
-        for tool in ("add", "good__add"):
-            assert (await call(agent, tool, a=2, b=2))["content"][0]["text"] == "4"
-    assert (await agent.hears("leave_office"))["computer"] == "laptop"
+PAIRS = [("ours", "0.1.2"), ("ours", "0.4.2"), ("0.4.2", "0.4.2")]
 
 
-async def test_our_computer_works_with_the_published_server_and_agent(
-    drive: Start, an_agent: Start, computer: Computer, office: str, tmp_path: Path
+@pytest.mark.parametrize(("make", "version"), PAIRS, ids=" server, agent ".join)
+async def test_a_published_agent_uses_our_computer(
+    an_agent: Start, computer: Computer, office: str, tmp_path: Path, make: str, version: str
 ) -> None:
-    server = await drive(*peer_command("0.4.2", "server.py", "--api-key", KEY))
-    url = (await server.hears("ready"))["url"]
-    agent = await an_agent("0.4.2", url, "--api-key", KEY)
-    async with at_work(computer, url, office, tmp_path, api_key=KEY):
-        await they_meet(agent, office)
-        await the_agent_works(agent)
-        await refusals_can_be_read(agent)
-        await the_agent_is_told_of_a_new_tool(agent, computer, "0.4.2")
-        await the_agent_is_told_of_a_new_server_and_its_windows(agent, computer)
-        await the_agent_cancels(agent, tmp_path / "marks")
-    assert (await agent.hears("leave_office"))["computer"] == "laptop"
+    async with a_server(make, tmp_path) as url:
+        agent = await an_agent(version, url)
+        async with at_work(computer, url, office, tmp_path):
+            await they_meet(agent, office)
+            await the_agent_works(agent)
+            await refusals_can_be_read(agent)
+            await the_agent_is_told_of_a_new_tool(agent, computer, version)
+            await the_agent_is_told_of_a_new_server_and_its_windows(agent, computer)
+            await the_agent_cancels(agent, tmp_path / "marks")
+            for tool in ("add", "good__add"):
+                assert (await call(agent, tool, a=2, b=2))["content"][0]["text"] == "4"
+        assert (await agent.hears("leave_office"))["computer"] == "laptop"
 
 
 @pytest.mark.covers("questions-who", "tells-sent")
 async def test_behind_the_published_server_a_tool_hears_that_nobody_can_answer_its_question(
-    drive: Start, an_agent: Start, computer: Computer, office: str, tmp_path: Path
+    an_agent: Start, computer: Computer, office: str, tmp_path: Path
 ) -> None:
-    notes = tmp_path / "notes"
+    notes, nobody = tmp_path / "notes", {"where": {"action": "cancel"}}
     computer.add_server(stdio("asking", sys.executable, str(SERVERS / "older_asking.py"), str(notes)))
-    server = await drive(*peer_command("0.4.2", "server.py", "--api-key", KEY))
-    url = (await server.hears("ready"))["url"]
-    agent = await an_agent("0.4.2", url, "--api-key", KEY)
-    async with at_work(computer, url, office, tmp_path, api_key=KEY):
+    async with a_server("0.4.2", tmp_path) as url, at_work(computer, url, office, tmp_path):
+        agent = await an_agent("0.4.2", url)
         await they_meet(agent, office)
-        await eventually(lambda: computer.status()["asking"].state == "ready", within=PATIENCE)
-        nobody = {"where": {"action": "cancel"}}
+        await ready(computer, "asking")
         assert json.loads((await call(agent, "book"))["content"][0]["text"]) == nobody
         options = CallOptions(questions=True, progress=True)  # which this Server does not pass on
-        seat = Caller(office, "planner")
-        asked = await computer.execute_tool(seat, "r1", "book", {}, 20, options=options)
+        asked = await computer.execute_tool(Caller(office, "planner"), "r1", "book", {}, 20, options=options)
         assert json.loads(asked["content"][0]["text"]) == nobody
-        assert not computer.tells.are_carried(office)
+        assert not computer.agents.tells.are_carried(office)
         assert (await call(agent, "add", a=1, b=2))["content"][0]["text"] == "3"
     assert notes.read_text().split() == ["book", "book"]

@@ -109,7 +109,8 @@ async def they_meet(agent: Driver, computer: Driver, office: str) -> None:
     """The computer first: the package's agent does not wait for the ack of its join, others see when it is there."""
     await computer.ask("join")
     await agent.ask("join")
-    assert await computer.hears("notify:enter_office") == {"office_id": office, "agent": "planner"}
+    told = await computer.hears("notify:enter_office")
+    assert told == {"office_id": office, "agent": "planner", "seat": told["seat"]}
     (found,) = await agent.ask("list_room")
     assert (found["role"], found["name"], found["office_id"]) == ("computer", "laptop", office)
 
@@ -170,10 +171,12 @@ async def the_agent_cancels(agent: Driver, computer: Driver, marks: Marks, tool:
 async def the_computer_leaves_and_returns(agent: Driver, computer: Driver, office: str, tools: list[str]) -> None:
     seat = {"office_id": office, "computer": "laptop"}
     await computer.ask("leave")
-    assert await agent.hears("leave_office") == seat
+    left = await agent.hears("leave_office")
+    assert left == {**seat, "seat": left["seat"]}
     assert await agent.ask("list_room") == []
     await computer.ask("join")
-    assert await agent.hears("enter_office") == seat
+    come = await agent.hears("enter_office")
+    assert come == {**seat, "seat": come["seat"]}
     assert await agent.hears("tools") == {"computer": "laptop", "tools": tools}
 
 

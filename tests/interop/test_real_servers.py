@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
+from a2c_smcp.mcp_host.config.servers import parse_server
 from a2c_smcp.mcp_host.manager import Manager
-from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest, ToolRequest
 from tests.computer.supervised import eventually, is_alive, managed, text_of
 from tests.interop.conftest import peer_command
 from tests.interop.driver import Driver
+from tests.stage.installed import names_of, pid_of, stdio
 
 SDKS = {"0.1.2": "1.15", "0.4.2": "1.30"}
 """The SDK's version that each version of the package was installed with."""
@@ -26,21 +25,8 @@ Start = Callable[..., Awaitable[Driver]]
 every_sdk = pytest.mark.parametrize("version", SDKS, ids=SDKS.values())
 
 
-def stdio(name: str, *command: str | Path, **more: Any) -> MCPServerConfig:
-    program, *args = map(str, command)
-    return parse_server({"name": name, "command": program, "args": args, **more})
-
-
-def pid_of(manager: Manager, name: str) -> int:
-    return int(str(manager.status()[name].diagnostics["pid"]))
-
-
-def names_of(tools: list[dict[str, Any]]) -> set[str]:
-    return {tool["name"] for tool in tools}
-
-
 async def read(manager: Manager, uri: str) -> str:
-    return str((await manager.read_resource("desk", uri, 5))["contents"][0]["text"])
+    return str((await manager["desk"].requests.read(ReadRequest.of_resource(uri, 5)))["contents"][0]["text"])
 
 
 @every_sdk
@@ -50,10 +36,10 @@ async def test_a_server_on_an_older_sdk_is_used_and_its_window_is_watched(versio
     async with managed(config) as (manager, _, events):
         assert manager.status()["desk"].state == "ready"
         assert manager.status()["desk"].revision < "2026"
-        assert [tool["name"] for tool in manager.tools("desk")] == ["add", "slow", "note", "picture"]
-        assert text_of(await manager.call_tool("desk", ToolRequest("add", {"a": 1, "b": 2}, 60))) == "3"
-        assert [window["uri"] for window in manager.windows("desk")] == [WATCHED]
-        await manager.call_tool("desk", ToolRequest("note", {"text": "done"}, 60))
+        assert [tool["name"] for tool in manager["desk"].tools] == ["add", "slow", "note", "picture"]
+        assert text_of(await manager["desk"].requests.call_tool(ToolRequest("add", {"a": 1, "b": 2}, 60))) == "3"
+        assert [window["uri"] for window in manager["desk"].windows] == [WATCHED]
+        await manager["desk"].requests.call_tool(ToolRequest("note", {"text": "done"}, 60))
         await events.until(lambda _: events.of("desk", "window_updated", WATCHED))
         assert await read(manager, WATCHED) == "done"
         pid = pid_of(manager, "desk")
@@ -66,10 +52,10 @@ async def test_fastmcp_over_stdio_is_used_and_shows_its_window_only_if_so_config
     command = peer_command(version, "fastmcp_server.py", "stdio")
     async with managed(stdio("desk", *command)) as (manager, _, _events):
         await it_is_used(manager)
-        assert manager.windows("desk") == []
+        assert manager["desk"].windows == []
         assert await manager.replace(stdio("desk", *command, desktop="any"))
         await manager.start("desk")
-        assert [window["uri"] for window in manager.windows("desk")] == [NOTES]
+        assert [window["uri"] for window in manager["desk"].windows] == [NOTES]
         assert await read(manager, NOTES) == "nothing yet"
 
 
@@ -85,17 +71,17 @@ async def test_fastmcp_over_http_is_used(drive: Start, version: str, kind: str) 
         assert await read(manager, NOTES) == "nothing yet"
         await server.close()
         await eventually(lambda: manager.status()["desk"].state != "ready")
-        assert manager.tools("desk") == []
+        assert "novel" in names_of(manager["desk"].tools)  # they stay while it is started again
 
 
 async def it_is_used(manager: Manager) -> None:
     assert manager.status()["desk"].state == "ready", manager.status()["desk"].reason
-    assert names_of(manager.tools("desk")) == {"add", "fail", "grow"}
-    result = await manager.call_tool("desk", ToolRequest("add", {"a": 1, "b": 2}, 60))
+    assert names_of(manager["desk"].tools) == {"add", "fail", "grow"}
+    result = await manager["desk"].requests.call_tool(ToolRequest("add", {"a": 1, "b": 2}, 60))
     assert (text_of(result), result["structuredContent"]) == ("3", {"result": 3})
-    failed = await manager.call_tool("desk", ToolRequest("fail", {}, 60))
+    failed = await manager["desk"].requests.call_tool(ToolRequest("fail", {}, 60))
     assert failed["isError"]
     assert "this tool always fails" in text_of(failed)
-    await manager.call_tool("desk", ToolRequest("grow", {"name": "novel"}, 60))
-    await eventually(lambda: "novel" in names_of(manager.tools("desk")))
-    assert text_of(await manager.call_tool("desk", ToolRequest("novel", {}, 60))) == "novel"
+    await manager["desk"].requests.call_tool(ToolRequest("grow", {"name": "novel"}, 60))
+    await eventually(lambda: "novel" in names_of(manager["desk"].tools))
+    assert text_of(await manager["desk"].requests.call_tool(ToolRequest("novel", {}, 60))) == "novel"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,12 @@ from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.errors import InvalidSkillName, SkillFileNotAccessible, SkillNotFound
 from tests.computer.hosted import hosted, ready
-from tests.conftest import Hub
-from tests.interop.conftest import computer_of, peer_command
+from tests.interop.conftest import KEY, a_server, computer_of, driven, published_agent
 from tests.interop.driver import Driver, PeerFailed
 from tests.skills.offered import SERVER, Home, Offer, skill_text
 from tests.waiting import until, until_it_goes
 
 PEERS = Path(__file__).with_name("peers")
-KEY = "the right key"
 ROOT = "skill://srv/code-review"
 MCP_SKILL = "mcp:skill_srv:code-review"
 LARGE = "Read the code.\n" * 5000
@@ -48,34 +45,23 @@ def offer(tmp_path: Path) -> Offer:
     return Offer(tmp_path / "offer.json")
 
 
-@asynccontextmanager
-async def either_server(kind: str, hub: Hub, drive: Start) -> AsyncIterator[tuple[str, dict[str, str], list[str]]]:
-    """The URL of a Server, and how ours and theirs give it their key."""
-    if kind == "ours":
-        yield hub.url, {}, []
-        return
-    server = await drive(*peer_command("0.4.2", "server.py", "--api-key", KEY))
-    yield (await server.hears("ready"))["url"], {"api_key": KEY}, ["--api-key", KEY]
-
-
-servers = pytest.mark.parametrize("server", ["ours", "theirs"])
+servers = pytest.mark.parametrize("server", ["ours", "0.4.2"])
 
 
 @servers
 async def test_a_published_agent_reads_our_skills(
-    server: str, drive: Start, offer: Offer, shared_hub: Hub, office: str, tmp_path: Path
+    server: str, drive: Start, offer: Offer, office: str, tmp_path: Path
 ) -> None:
     home = Home(tmp_path / "skills")
     fill(home, offer)
     computer = Computer("laptop", skills=home.path)
     computer.skills.interval = 0.05
     computer.add_server(offer.config)
-    async with either_server(server, shared_hub, drive) as (url, key, option):
-        seat = ("--url", url, "--name", "planner", "--office", office, *option)
-        agent = await drive(*peer_command("0.4.2", "agent.py", *seat))
+    async with a_server(server, tmp_path) as url:
+        agent = await drive(*published_agent("0.4.2", url, office, "--api-key", KEY))
         await agent.hears("ready")
         await agent.ask("join")
-        async with hosted(computer, url, office, tmp_path / "state", **key):
+        async with hosted(computer, url, office, tmp_path / "state", api_key=KEY):
             await ready(computer, "skill srv!")
             await until(lambda: len(computer.skills.references()) == 2)
             await the_agent_reads(agent)
@@ -129,24 +115,19 @@ class Listener(AgentEvents):
 
 
 @servers
-async def test_our_agent_reads_published_skills(
-    server: str, drive: Start, offer: Offer, shared_hub: Hub, office: str, tmp_path: Path
-) -> None:
+async def test_our_agent_reads_published_skills(server: str, offer: Offer, office: str, tmp_path: Path) -> None:
     owner = tmp_path / "owner"
     fill(Home(owner / ".a2c" / "skills"), offer)
     listener = Listener()
-    async with either_server(server, shared_hub, drive) as (url, key, option):
-        seat = ("--url", url, "--name", "laptop", "--office", office, *option)
+    async with a_server(server, tmp_path) as url:
+        seat = ("--url", url, "--name", "laptop", "--office", office, "--api-key", KEY)
         program = computer_of("0.4.2", *seat, "--also", SERVER, tmp_path / "offer.json")
-        computer = await Driver.start(*program, home=owner)
-        try:
-            await computer.hears("ready")
+        agent = AsyncSMCPAgentClient("planner", url=url, office=office, event_handler=listener, api_key=KEY)
+        async with driven(program, home=owner) as (computer, _):
             await computer.ask("join")
-            async with AsyncSMCPAgentClient("planner", url=url, office=office, event_handler=listener, **key) as agent:
+            async with agent:
                 await our_agent_reads(agent)
                 await our_agent_hears(agent, offer, listener)
-        finally:
-            await computer.close()
 
 
 async def our_agent_reads(agent: AsyncSMCPAgentClient) -> None:

@@ -16,18 +16,17 @@ import pytest
 import pytest_asyncio
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.blobs.limits import BlobLimits
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.content.blob_handles import BlobLimits
 from a2c_smcp.errors import AnswerTooLarge, BlobNotAccessible, BlobWriteFailed
-from a2c_smcp.registry.calls.progress import OnProgress
-from tests.agent.twins import SOON
+from a2c_smcp.registry.calls.context import OnProgress
 from tests.computer.hosted import Relay, hosted, ready
 from tests.computer.servers.contents import binary
-from tests.interop.conftest import computer_of, peer_command
+from tests.interop.conftest import KEY, a_server, computer_of, peer_command
 from tests.interop.driver import Driver, PeerFailed
-from tests.interop.test_our_agent import KEY, a_server
 from tests.on_disk import content_of
+from tests.stage.agent import SOON
 
 SIZE = 700_001
 LARGEST = 1_000_000

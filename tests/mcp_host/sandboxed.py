@@ -28,6 +28,12 @@ class Burglar:
     async def tries(self, code: str, timeout: float = PATIENCE) -> str:
         return text_of(await self.session.call_tool(ToolRequest("run", {"code": textwrap.dedent(code)}, timeout)))
 
+    async def is_refused(self, ways: dict[str, str], *errors: str) -> None:
+        """Each way ends in one of these errors."""
+        for way, code in ways.items():
+            said = await self.tries(code)
+            assert said.startswith(errors), (way, said)
+
 
 @asynccontextmanager
 async def burglar(sandbox: Any = "strict", **extra: Any) -> AsyncIterator[Burglar]:

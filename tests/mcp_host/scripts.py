@@ -7,12 +7,10 @@ from typing import Any
 
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from a2c_smcp.mcp_host.sessions.session import MCPSession
-from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest, ToolRequest
-from tests.computer.supervised import script
-
-__all__ = ["FORM", "Person", "call", "finished", "form", "heard", "scripted"]
-
-FORM: dict[str, Any] = {"message": "Your name?", "requestedSchema": {"type": "object", "properties": {}}}
+from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, ToolRequest
+from a2c_smcp.protocol.questions import InputRequest
+from tests.computer.supervised import script, text_of
+from tests.waiting import until
 
 
 def scripted(era: str) -> MCPServerConfig:
@@ -20,7 +18,8 @@ def scripted(era: str) -> MCPServerConfig:
 
 
 def form(message: str = "Your name?", **more: Any) -> dict[str, Any]:
-    return {"method": "elicitation/create", "params": {**FORM, "message": message, **more}}
+    schema = {"type": "object", "properties": {}}
+    return {"method": "elicitation/create", "params": {"message": message, "requestedSchema": schema, **more}}
 
 
 def finished(text: str = "done") -> dict[str, Any]:
@@ -33,6 +32,11 @@ def call(tool: str, *answers: dict[str, Any], **extra: Any) -> ToolRequest:
     if answers:
         script["answers"] = list(answers)
     return ToolRequest(tool, script, extra.pop("timeout", 30), **extra)
+
+
+async def told(session: MCPSession, tool: str, *answers: dict[str, Any], **extra: Any) -> str:
+    """The text of the result of such a call."""
+    return text_of(await session.call_tool(call(tool, *answers, **extra)))
 
 
 async def heard(session: MCPSession, method: str | None = None) -> list[dict[str, Any]]:
@@ -48,35 +52,28 @@ class Person:
     def __init__(self, **answers: Any) -> None:
         self.asked: list[InputRequest] = []
         self.withdrawn: list[str] = []
-        self.changed = asyncio.Event()
-        self._answers = answers
+        self.answers = answers
 
     async def __call__(self, asked: InputRequest) -> dict[str, Any]:
         self.asked.append(asked)
-        self._change()
         message = asked.params.get("message", asked.method)
         try:
-            if message not in self._answers:
+            if message not in self.answers:
                 await asyncio.Event().wait()
         except asyncio.CancelledError:
             self.withdrawn.append(message)
-            self._change()
             raise
-        answer = self._answers[message]
+        answer = self.answers[message]
         if isinstance(answer, InputRefused):
             raise answer
         return {"action": "accept", "content": answer} if asked.method == "elicitation/create" else answer
 
     async def until_asked(self, times: int = 1) -> None:
-        async with asyncio.timeout(30):
-            while len(self.asked) < times:
-                await self.changed.wait()
+        await until(lambda: len(self.asked) >= times)
 
     async def until_withdrawn(self, times: int = 1) -> None:
-        async with asyncio.timeout(30):
-            while len(self.withdrawn) < times:
-                await self.changed.wait()
+        await until(lambda: len(self.withdrawn) >= times)
 
-    def _change(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
+    def forget(self) -> None:
+        self.asked.clear()
+        self.withdrawn.clear()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from a2c_smcp.mcp_host.config.servers import parse_server
 from a2c_smcp.mcp_host.failures import ServerGone
@@ -122,42 +124,30 @@ async def server() -> AsyncIterator[Server]:
     app = web.Application()
     for path in ("/mcp", "/moved"):
         app.router.add_post(path, one.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    one.url = f"http://{host}:{port}/mcp"
-    yield one
-    await runner.cleanup()
+    async with TestServer(app) as served:
+        one.url = str(served.make_url("/mcp"))
+        yield one
 
 
 async def test_every_kind_of_answer_is_read_and_no_call_is_carried_out_twice(server: Server) -> None:
-    config = parse_server(
-        {"name": "web", "type": "streamable", "server_parameters": {"url": server.url, "headers": {"X-Own": "7"}}}
-    )
+    config = parse_server({"name": "web", "type": "streamable", "url": server.url, "headers": {"X-Own": "7"}})
     reports: list[Any] = []
 
     async with session(config) as one:
 
         async def call(tool: str) -> dict[str, Any]:
-            return await one.call_tool(
-                ToolRequest(tool, {"place": "here"}, 30, on_progress=lambda *report: reports.append(report))
-            )
+            request = ToolRequest(tool, {"place": "here"}, 30, on_progress=lambda *report: reports.append(report))
+            return await one.call_tool(request)
 
-        assert json.loads(text_of(await call("plain"))) == ["tools/call", "plain", VERSION, "here", "7"]
-        assert text_of(await call("redirected")) == "moved"
-        assert (await call("refused"))["_meta"]["a2c_mcp_error"]["data"] == {"why": "none"}
-        assert "HTTP 500" in text_of(await call("broken"))
-        assert text_of(await call("compressed")) == "x" * 100_000
-        assert text_of(await call("long")) == "x" * 1_000_000
-        assert text_of(await call("unmeasured")) == "done"
-        assert text_of(await call("events")) == "done"
+        texts = {tool: text_of(await call(tool)) for tool in BEHAVIOURS if tool not in ("refused", "cut")}
+        assert json.loads(texts.pop("plain")) == ["tools/call", "plain", VERSION, "here", "7"]
+        assert "HTTP 500" in texts.pop("broken")
+        assert "not an MCP result" in texts.pop("odd")
+        large = {"compressed": "x" * 100_000, "long": "x" * 1_000_000}
+        assert texts == {"redirected": "moved", **large, "unmeasured": "done", "events": "done"}
         assert reports == [(1.0, None, "half")]
-        assert "not an MCP result" in text_of(await call("odd"))
+        assert (await call("refused"))["_meta"]["a2c_mcp_error"]["data"] == {"why": "none"}
         with pytest.raises(ServerGone, match="ended without a response"):
             await call("cut")
         assert text_of(await call("events")) == "done"  # only that call has failed
-    assert server.sent == [
-        *("plain", "redirected", "redirected", "redirected", "refused", "broken"),
-        *("compressed", "long", "unmeasured", "events", "odd", "cut", "events"),
-    ]
+    assert Counter(server.sent) == Counter([*BEHAVIOURS, "redirected", "redirected", "events"])

@@ -16,7 +16,8 @@ import pytest
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_host.failures import RequestRefused
 from a2c_smcp.mcp_host.transports.direct_requests import ODD_ANSWER, DirectRequests, MCPRequest
-from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
+from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
+from tests.stage.cases import cases
 
 CALL = MCPRequest("tools/call", {"name": "add", "arguments": {"a": 1}, "_meta": {"progressToken": "t"}})
 PATIENCE = 10.0
@@ -32,6 +33,20 @@ class Server:
         self.pipe = pipe
         self.ears = ears
         self._stdin = stdin
+        self._pending: list[PendingRequest] = []
+
+    def send(self, request: MCPRequest = CALL) -> PendingRequest:
+        self._pending.append(PendingRequest("a test", PATIENCE, PATIENCE))
+        self.direct.send(request, self._pending[-1])
+        return self._pending[-1]
+
+    async def hears_id(self) -> int:
+        number: int = (await self.hears())["id"]
+        return number
+
+    def close(self) -> None:
+        for each in self._pending:
+            each.close()
 
     async def hears(self) -> dict[str, Any]:
         async with asyncio.timeout(PATIENCE):
@@ -52,96 +67,74 @@ async def server() -> AsyncIterator[Server]:
     server = Server(asyncio.StreamWriter(mouth, protocol, None, loop), stdin, ears)
     running = asyncio.create_task(server.direct.write_waiting())
     yield server
+    server.close()
     mouth.close()
     ears.close()
     running.cancel()
 
 
-def job() -> InFlightRequest:
-    return InFlightRequest("a test", PATIENCE, PATIENCE)
-
-
 @pytest.mark.parametrize("as_text", [False, True], ids=["number", "text"])
 async def test_an_answer_finds_its_request(server: Server, as_text: bool) -> None:
-    one, other = job(), job()
-    server.direct.send(CALL, one)
-    server.direct.send(CALL, other)
-    numbers = [(await server.hears())["id"] for _ in range(2)]
+    one, other = server.send(), server.send()
+    numbers = [await server.hears_id() for _ in range(2)]
     for number in reversed(numbers):
         assert server.direct.handle({"id": str(number) if as_text else number, "result": {"n": number}})
     assert [(await each.outcome)["n"] for each in (one, other)] == numbers
-    for each in (one, other):
-        each.close()
 
 
 async def test_answers_in_one_read_are_handled_together(server: Server) -> None:
-    one, other = job(), job()
-    server.direct.send(CALL, one)
-    server.direct.send(CALL, other)
-    numbers = [(await server.hears())["id"] for _ in range(2)]
+    one, other = server.send(), server.send()
+    numbers = [await server.hears_id() for _ in range(2)]
     answers = [{"jsonrpc": "2.0", "id": number, "result": {"n": number}} for number in numbers]
     assert server.direct.handle_lines(b"".join(json.dumps(answer).encode() + b"\n" for answer in answers))
     assert [(await each.outcome)["n"] for each in (one, other)] == numbers
-    for each in (one, other):
-        each.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     "lines",
-    [
-        '{"id":%d,"result":{}}',
-        '{"id":%d,"result":{}}\n{"id":77,',
-        '{"id":%d,"result":{}}\n{"id":77,"result":{}}\n',
-        '{"id":%d,"result":{}}\n{"method":"notifications/progress","params":{"progress":1}}\n',
-        '{"id":%d,"result":{}}\n\n',
-        '{"id":%d,"result":{}}\n' * 2,
-        '{"id":%d,"result":{},"error":{"code":1,"message":"both"}}\n',
-        '{"id":%d,"result":{},"method":"roots/list"}\n',
-        '{"id":"%d","result":{}}\n',
-        '{"id":%d,"result":[1]}\n',
-        '[{"id":%d,"result":{}}]\n',
-        '{"id":%d,"result":{"deep":' + "[" * 100_000 + "]" * 100_000 + "}}\n",
-    ],
+    '{"id":%d,"result":{}}',
+    '{"id":%d,"result":{}}\n{"id":77,',
+    '{"id":%d,"result":{}}\n{"id":77,"result":{}}\n',
+    '{"id":%d,"result":{}}\n{"method":"notifications/progress","params":{"progress":1}}\n',
+    '{"id":%d,"result":{}}\n\n',
+    '{"id":%d,"result":{}}\n' * 2,
+    '{"id":%d,"result":{},"error":{"code":1,"message":"both"}}\n',
+    '{"id":%d,"result":{},"method":"roots/list"}\n',
+    '{"id":"%d","result":{}}\n',
+    '{"id":%d,"result":[1]}\n',
+    '[{"id":%d,"result":{}}]\n',
+    '{"id":%d,"result":{"deep":' + "[" * 100_000 + "]" * 100_000 + "}}\n",
     ids=lambda lines: lines[:60],
 )
 async def test_lines_that_are_not_all_answers_are_not_handled_together(server: Server, lines: str) -> None:
-    one = job()
-    server.direct.send(CALL, one)
-    number = (await server.hears())["id"]
+    one, number = server.send(), await server.hears_id()
     assert not server.direct.handle_lines(lines.replace("%d", str(number)).encode())
     assert not one.outcome.done()
     assert server.direct.handle({"id": number, "result": {}})
-    one.close()
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ({"error": {"code": -32602, "message": "no such tool"}}, "no such tool"),
-        ({"error": {"code": -32000.0, "message": "of a server to which all numbers are alike"}}, "alike"),
-        ({"error": {"message": "without a code"}}, "without a code"),
-        ({"error": "nonsense"}, ODD_ANSWER),
-        ({"error": {"code": "x", "message": 7}}, ODD_ANSWER),
-        ({"result": [1]}, ODD_ANSWER),
-        ({}, ODD_ANSWER),
-    ],
+@cases(
+    "answer, said",
+    ({"error": {"code": -32602, "message": "no such tool"}}, "no such tool"),
+    ({"error": {"code": -32000.0, "message": "of a server to which all numbers are alike"}}, "alike"),
+    ({"error": {"message": "without a code"}}, "without a code"),
+    ({"error": "nonsense"}, ODD_ANSWER),
+    ({"error": {"code": "x", "message": 7}}, ODD_ANSWER),
+    ({"result": [1]}, ODD_ANSWER),
+    ({}, ODD_ANSWER),
     ids=str,
 )
 async def test_an_error_and_an_odd_answer_refuse_the_request(server: Server, answer: dict[str, Any], said: str) -> None:
-    one = job()
-    server.direct.send(CALL, one)
-    assert server.direct.handle({"id": (await server.hears())["id"], **answer})
+    one = server.send()
+    assert server.direct.handle({"id": await server.hears_id(), **answer})
     with pytest.raises(RequestRefused) as refused:
         await one.outcome
     assert str(refused.value.details["mcp_message"]).endswith(said)
     assert type(refused.value.details["mcp_code"]) is int
-    one.close()
 
 
 async def test_a_closed_request_is_cancelled_at_the_server_and_its_answer_ignored(server: Server) -> None:
-    one = job()
-    server.direct.send(CALL, one)
-    number = (await server.hears())["id"]
+    one, number = server.send(), await server.hears_id()
     one.close()
     told = await server.hears()
     assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", number)
@@ -164,73 +157,50 @@ async def test_progress_is_reported_before_the_answer(server: Server) -> None:
     assert heard == [1]
 
 
-async def test_unusual_line_ends_and_lone_surrogates_are_escaped(server: Server) -> None:
-    one, text = job(), "é\u2028\ud800"
-    server.direct.send(MCPRequest("tools/call", {"name": text}), one)
-    assert (await server.hears())["params"]["name"] == text
-    one.close()
-
-
 async def test_common_meta_is_added_to_the_meta_of_a_request(server: Server) -> None:
-    one = job()
     server.direct.common_meta = {"revision": "2026-07-28"}
-    server.direct.send(CALL, one)
+    server.send()
     assert (await server.hears())["params"]["_meta"] == {"revision": "2026-07-28", "progressToken": "t"}
     assert "revision" not in CALL.params["_meta"]
-    one.close()
 
 
 async def test_requests_that_a_server_does_not_read_wait_in_order(server: Server) -> None:
     server.ears.pause_reading()
-    pending = [job() for _ in range(6)]
-    for each in pending[:3]:
-        server.direct.send(LARGE, each)
-    for each in pending[3:5]:
-        server.direct.send(CALL, each)
+    pending = [server.send(request) for request in (LARGE, LARGE, LARGE, CALL, CALL)]
     pending[3].close()
     server.ears.resume_reading()
-    first = (await server.hears())["id"]
-    server.direct.send(CALL, pending[5])
-    assert [(await server.hears())["id"] - first for _ in range(4)] == [1, 2, 4, 5]  # 3 was given up in time
+    first = await server.hears_id()
+    server.send()
+    assert [await server.hears_id() - first for _ in range(4)] == [1, 2, 4, 5]  # 3 was given up in time
     pending[0].close()
     assert (await server.hears())["params"]["requestId"] == first
-    for each in pending:
-        each.close()
 
 
 async def test_the_sdk_can_write_to_a_busy_pipe(server: Server) -> None:
     server.ears.pause_reading()
-    pending = [job() for _ in range(10)]
-    for each in pending:
-        server.direct.send(LARGE, each)
+    for _ in range(10):
+        server.send(LARGE)
     turn = asyncio.create_task(server.pipe.drain())
     await asyncio.sleep(0)
     server.ears.resume_reading()
     for _ in range(5):
         await server.hears()
-        pending.append(job())
-        server.direct.send(LARGE, pending[-1])
+        server.send(LARGE)
     assert turn.done()
-    for each in pending:
-        each.close()
 
 
 async def test_python_values_are_written_as_the_sdk_would_and_others_refused(server: Server) -> None:
-    one = job()
     values = {"when": date(2026, 7, 28), "which": UUID(int=7), "no number": math.nan, "some": (1, 2)}
-    server.direct.send(MCPRequest("tools/call", {"name": "add", "arguments": values}), one)
+    server.send(MCPRequest("tools/call", {"name": "add", "arguments": values}))
     written = (await server.hears())["params"]["arguments"]
     assert written == {"when": "2026-07-28", "which": str(UUID(int=7)), "no number": None, "some": [1, 2]}
     with pytest.raises(BadRequest):
-        server.direct.send(MCPRequest("tools/call", {"name": "add", "arguments": {"x": object()}}), one)
-    one.close()
+        server.send(MCPRequest("tools/call", {"name": "add", "arguments": {"x": object()}}))
 
 
 async def test_nothing_is_written_to_a_closed_pipe(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    pending = [job() for _ in range(20)]
-    for each in pending:
-        server.direct.send(CALL, each)
+    for _ in range(20):
+        server.send()
     server.pipe.close()
-    for each in pending:
-        each.close()
+    server.close()
     assert not caplog.records

@@ -9,7 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from a2c_smcp.mcp_host.transports.json_lines import lines_as_events
+from a2c_smcp.mcp_host.transports.messages import lines_as_events
+from tests.stage.cases import cases
 
 NOTICE = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}}
 ANSWER = {"jsonrpc": "2.0", "id": 1, "result": {"text": "ä" * 10}}
@@ -50,15 +51,13 @@ async def test_lines_become_events_however_they_are_cut(size: int, end: bytes) -
     assert messages_in(body) == [NOTICE, ANSWER]
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        json.dumps(ANSWER).encode(),
-        json.dumps(ANSWER, indent=2).encode(),
-        b"",
-        b"not json\nat all",
-        b'{"no": "message"}\n{"jsonrpc": "2.0"}',
-    ],
+    json.dumps(ANSWER).encode(),
+    json.dumps(ANSWER, indent=2).encode(),
+    b"",
+    b"not json\nat all",
+    b'{"no": "message"}\n{"jsonrpc": "2.0"}',
     ids=["one line", "many lines", "empty", "no json", "no message"],
 )
 async def test_other_bodies_stay_as_they_are(body: bytes) -> None:
@@ -67,5 +66,4 @@ async def test_other_bodies_stay_as_they_are(body: bytes) -> None:
 
 @pytest.mark.parametrize("header", [{"content_length": "9"}, {"content_encoding": "gzip"}])
 async def test_a_body_with_a_length_or_an_encoding_is_not_looked_at(header: dict[str, str]) -> None:
-    body = lines(NOTICE, ANSWER)
-    assert await read(body, **header) == ("application/json", body)
+    assert await read(lines(NOTICE, ANSWER), **header) == ("application/json", lines(NOTICE, ANSWER))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -14,11 +15,11 @@ from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.sandbox import SandboxSettings, bytes_of
 from a2c_smcp.mcp_host.config.servers import StdioConfig, parse_server, source, unknown_fields
 from a2c_smcp.mcp_host.failures import NotSandboxed, ServerGone
-from a2c_smcp.mcp_host.sandbox.plan import Possible, Sandbox, planned, possible
-from a2c_smcp.mcp_host.sandbox.refusals import RefusedPaths
+from a2c_smcp.mcp_host.processes.plan import Possible, RefusedPaths, Sandbox, planned, possible
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
-from tests.computer.supervised import SERVERS, eventually, managed, session, text_of
+from tests.computer.supervised import SERVERS, eventually, managed, session, start_and_stop, text_of
 from tests.mcp_host.sandboxed import burglar, sandboxed
+from tests.stage.cases import cases
 
 pytestmark = pytest.mark.covers("sandbox")
 linux_only = pytest.mark.skipif(not possible().files, reason="this kernel has no Landlock that covers files")
@@ -34,8 +35,9 @@ def stdio(sandbox: Any) -> StdioConfig:
 
 
 def plan(can: Possible = NEWEST, cwd: str = "/", **fields: Any) -> Sandbox:
-    settings = SandboxSettings(**fields)
-    return planned(settings, command=sys.executable, args=[], env={"HOME": cwd}, configured={}, cwd=cwd, can=can)
+    process = {"command": sys.executable, "args": [], "env": {"HOME": cwd}}
+    process = {name: fields.pop(name, default) for name, default in process.items()}
+    return planned(SandboxSettings(**fields), **process, configured={}, cwd=cwd, can=can)
 
 
 # Configuration
@@ -47,27 +49,23 @@ def test_strict_is_an_object_without_fields() -> None:
 
 
 def test_a_sandbox_among_the_parameters_counts() -> None:
-    config = parse_server({"type": "stdio", "server_parameters": {"command": "x", "sandbox": "strict"}}, "s")
-    assert isinstance(config, StdioConfig)
-    assert config.sandbox == SandboxSettings()
-    assert unknown_fields(config) == []
+    config: Any = parse_server({"type": "stdio", "server_parameters": {"command": "x", "sandbox": "strict"}}, "s")
+    assert (config.sandbox, unknown_fields(config)) == (SandboxSettings(), [])
 
 
-@pytest.mark.parametrize(
-    ("sandbox", "fault"),
-    [
-        ("lax", 'sandbox: must be "strict" or an object'),
-        (True, 'sandbox: must be "strict" or an object'),
-        ([], "sandbox: must be an object"),
-        ({"read": "/srv"}, "sandbox.read: must be a list of paths"),
-        ({"write": [""]}, "sandbox.write: must be a list of paths"),
-        ({"connect": [0]}, "sandbox.connect: must be a list of TCP ports, 1 to 65535"),
-        ({"connect": ["udp"]}, "sandbox.connect: must be a list of TCP ports"),
-        ({"memory": "much"}, "sandbox.memory: must be a number of bytes above zero"),
-        ({"memory": 0}, "sandbox.memory: must be a number of bytes above zero"),
-        ({"processes": 0}, "sandbox.processes: must be a number of processes above zero"),
-        ({"required": 1}, "sandbox.required: must be true or false"),
-    ],
+@cases(
+    "sandbox, fault",
+    ("lax", 'sandbox: must be "strict" or an object'),
+    (True, 'sandbox: must be "strict" or an object'),
+    ([], "sandbox: must be an object"),
+    ({"read": "/srv"}, "sandbox.read: must be a list of paths"),
+    ({"write": [""]}, "sandbox.write: must be a list of paths"),
+    ({"connect": [0]}, "sandbox.connect: must be a list of TCP ports, 1 to 65535"),
+    ({"connect": ["udp"]}, "sandbox.connect: must be a list of TCP ports"),
+    ({"memory": "much"}, "sandbox.memory: must be a number of bytes above zero"),
+    ({"memory": 0}, "sandbox.memory: must be a number of bytes above zero"),
+    ({"processes": 0}, "sandbox.processes: must be a number of processes above zero"),
+    ({"required": 1}, "sandbox.required: must be true or false"),
 )
 def test_a_fault_is_named_with_its_field(sandbox: Any, fault: str) -> None:
     with pytest.raises(ConfigError) as raised:
@@ -88,18 +86,10 @@ def test_inputs_may_stand_for_every_value() -> None:
     assert filled == SandboxSettings(connect=[443], memory="512 MiB", processes=8, required=False)
 
 
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [
-        (5, 5),
-        ("5", 5),
-        ("512 MiB", 512 << 20),
-        ("512m", 512 << 20),
-        ("1.5 GiB", 3 << 29),
-        ("2 GB", 2 * 10**9),
-        ("x", None),
-    ],
-)
+SIZES = {5: 5, "5": 5, "512 MiB": 512 << 20, "512m": 512 << 20, "1.5 GiB": 3 << 29, "2 GB": 2 * 10**9, "x": None}
+
+
+@pytest.mark.parametrize(("size", "expected"), SIZES.items())
 def test_sizes_have_units(size: int | str, expected: int | None) -> None:
     assert bytes_of(size) == expected
 
@@ -122,15 +112,8 @@ def test_a_missing_path_is_named_with_its_field(field: str, tmp_path: Path) -> N
 
 
 def test_of_the_home_folder_only_programs_can_be_read(tmp_path: Path) -> None:
-    for folder in (
-        ".ssh",
-        ".config",
-        ".local/share/uv/tools",
-        ".local/share/keyrings",
-        ".nvm",
-        "Documents",
-        ".npm/_npx",
-    ):
+    private = (".ssh", ".config", ".local/share/keyrings", "Documents")
+    for folder in (*private, ".local/share/uv/tools", ".nvm", ".npm/_npx"):
         (tmp_path / folder).mkdir(parents=True)
     made = plan(cwd=str(tmp_path))
     readable = {str(Path(path).relative_to(tmp_path)) for _, path in made.files if Path(path).is_relative_to(tmp_path)}
@@ -149,10 +132,7 @@ def test_a_script_brings_its_package_and_nothing_above_it(tmp_path: Path) -> Non
     (package.parent / "node_modules").mkdir()
     script = package / "dist" / "index.js"
     script.write_text("")
-    env = {"HOME": str(tmp_path / "home")}
-    made = planned(
-        SandboxSettings(), command="/bin/sh", args=["--flag", str(script)], env=env, configured={}, cwd="/", can=NEWEST
-    )
+    made = plan(command="/bin/sh", args=["--flag", str(script)], env={"HOME": str(tmp_path / "home")})
     assert made.allows("read", str(package / "other.js"))
     assert made.allows("read", str(package.parent / "node_modules" / "x"))
     assert not made.allows("read", str(package.parent / "secret.txt"))
@@ -171,19 +151,13 @@ def test_what_a_server_may_write_allows_it_no_more_when_it_starts_again(tmp_path
     (tmp_path / "way").symlink_to(own / "packages")
 
     def made(*write: Path) -> Sandbox:
-        return planned(
-            SandboxSettings(write=[str(path) for path in write]),
-            command=str(own / ".venv" / "bin" / "python"),
-            args=[str(own / "script.py")],
-            env={"HOME": str(tmp_path / "home"), "PYTHONPATH": f"{own / 'packages'}:{tmp_path / 'way'}"},
-            configured={},
-            cwd="/",
-            can=NEWEST,
-        )
+        env = {"HOME": str(tmp_path / "home"), "PYTHONPATH": f"{own / 'packages'}:{tmp_path / 'way'}"}
+        command, args = str(own / ".venv" / "bin" / "python"), [str(own / "script.py")]
+        return plan(command=command, args=args, env=env, write=[str(path) for path in write])
 
     assert made().allows("read", str(private / "secret.txt")), "it is a program that its owner has put there"
     assert not made(own).allows("read", str(private / "secret.txt"))
-    (warning,) = made(own).warnings
+    (warning,) = made(own).obstacles
     assert f"leads to {private / 'bin' / 'python'} by way of a folder that it may write to: name" in warning
     assert not made(tmp_path / "home" / "own" / ".." / "own").allows("read", str(private / "bin" / "python"))
     for field in ("read", "write"):
@@ -236,7 +210,7 @@ async def test_any_lifts_a_limit(tmp_path: Path) -> None:
 @linux_only
 async def test_a_server_on_the_sdk_works_under_strict() -> None:
     config = parse_server(
-        {"command": sys.executable, "args": [str(SERVERS / "sdk.py"), "stdio"], "sandbox": "strict"}, "sdk"
+        {"command": sys.executable, "args": [str(SERVERS / "sdk.py"), "stdio"], "sandbox": "strict"}, "s"
     )
     async with session(config) as one:
         assert text_of(await one.call_tool(ToolRequest("add", {"a": 2, "b": 3}, 60))) == "5"
@@ -253,11 +227,11 @@ async def test_what_a_server_was_refused_is_in_the_log_and_in_its_status(
     secret, shared = tmp_path / "token-of-ann", tmp_path / "shared"
     secret.write_text("x")
     shared.mkdir()
-    with caplog.at_level(logging.WARNING, "a2c_smcp.mcp_host.sandbox"):
+    with caplog.at_level(logging.WARNING, "a2c_smcp.mcp_host.processes.plan"):
         async with burglar({"read": [str(shared)]}) as one:
-            await one.tries(f"open({str(secret)!r})")
-            await one.tries(f"import sys; print('EACCES: permission denied, open {shared}', file=sys.stderr)")
-            await one.tries(f"open({str(shared / 'new')!r}, 'w')")
+            said = f"import sys; print('EACCES: permission denied, open {shared}', file=sys.stderr)"
+            for code in (f"open({str(secret)!r})", said, f"open({str(shared / 'new')!r}, 'w')"):
+                await one.tries(code)
             await eventually(lambda: len(one.session.warnings) == 3)
             wanted = one.session.warnings
     assert f'it seems to want to read "{secret}", which its sandbox refuses (sandbox.read)' in wanted
@@ -271,42 +245,131 @@ async def test_what_keeps_a_server_from_starting_is_in_the_log_once_though_it_is
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A server that ends at the probe of the newer protocol is started the older way."""
-    program, runs = tmp_path / "uvx", tmp_path / "runs"
+    program, runs, private = tmp_path / "program", tmp_path / "runs", tmp_path / "private"
     runs.touch()
-    program.write_text(f"#!/bin/sh\necho run >> {runs}\nexit 1\n")
+    private.touch()
+    program.write_text(f"#!/bin/sh\necho run >> {runs}\ncat {private}\nexit 1\n")
     program.chmod(0o700)
-    sandbox = {"write": [str(runs)]}
-    config = parse_server({"command": str(program), "sandbox": sandbox}, "weather")
+    config = parse_server({"command": str(program), "sandbox": {"write": [str(runs)]}}, "weather")
     with pytest.raises(ServerGone):
-        async with session(config):
-            pass
+        await start_and_stop(config)
     assert runs.read_text() == "run\n" * 2
-    [warning] = [each.message for each in caplog.records if each.name.startswith("a2c_smcp.mcp_host.sandbox")]
-    assert warning.startswith("weather: sandbox: uvx changes ")
+    [warning] = [each.message for each in caplog.records if each.name.startswith("a2c_smcp.mcp_host.processes.plan")]
+    assert warning.startswith(f'weather: sandbox: it seems to want to read "{private}')
 
 
-def test_a_server_cannot_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_cannot_fill_the_log_and_words_that_look_like_paths_are_not_logged(
+    tmp_path: Path, caplog: Any
+) -> None:
     for number in range(50):
         (tmp_path / str(number)).write_text("")
     refused = RefusedPaths("s", plan())
     refused.read(b"nothing of this: /etc/shadow\n")
-    refused.read("\n".join(f"Permission denied: '{tmp_path}/{number}'" for number in range(50)).encode())
-    assert len(refused.warnings) == len(caplog.records) == 20
-
-
-def test_words_that_look_like_paths_are_not_logged() -> None:
-    refused = RefusedPaths("s", plan())
     refused.read(b"Permission denied: '/no/such/file'\nEACCES: /user may not\nPermission denied / nothing\n")
     assert refused.warnings == []
+    refused.read("\n".join(f"Permission denied: '{tmp_path}/{number}'" for number in range(50)).encode())
+    assert len(refused.warnings) == len(caplog.records) == 20
 
 
 @linux_only
 async def test_a_sandbox_that_cannot_be_made_fails_once_with_the_reason() -> None:
     async with managed(sandboxed({"read": ["/no/such/folder"]})) as (manager, _, _events):
         status = manager.status()["burglar"]
-    assert status.state == "failed"
+    assert (status.state, status.starts) == ("failed", 1)
     assert "MCP server cannot be in its sandbox: sandbox.read: '/no/such/folder' does not exist" in status.reason
-    assert status.starts == 1
+
+
+@linux_only
+@pytest.mark.covers("sandbox-git")
+async def test_git_works_in_a_sandbox_that_refuses_its_configuration(tmp_path: Path) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    (home / ".config" / "git").mkdir(parents=True)
+    work.mkdir()
+    (home / ".gitconfig").write_text("[user]\n\tname = Ann\n")
+    (home / ".config" / "git" / "config").write_text("[user]\n\temail = ann@example.com\n")
+    system = tmp_path / "gitconfig"
+    system.write_text("[core]\n\tabbrev = 12\n")
+    git = """
+        import subprocess, tempfile
+        done = subprocess.run(["git", "config", "--get", "user.name"], capture_output=True, text=True)
+        made = subprocess.run(["git", "init", "-q", "-b", "main", tempfile.mkdtemp()], capture_output=True, text=True)
+        found = done.stdout.strip(), done.stderr, made.returncode, made.stderr
+    """
+    env = {"HOME": str(home), "GIT_CONFIG_SYSTEM": str(system)}
+    async with burglar({"write": [str(work)]}, cwd=str(work), env=env) as one:
+        assert await one.tries(git) == "('', '', 0, '')"
+    async with burglar({"write": [str(work)], "read": [str(home / ".gitconfig")]}, cwd=str(work), env=env) as one:
+        assert await one.tries(git) == "('Ann', '', 0, '')"
+    own = {**env, "GIT_CONFIG_GLOBAL": str(work / "own")}
+    (work / "own").write_text("[user]\n\tname = Bob\n")
+    async with burglar({"write": [str(work)]}, cwd=str(work), env=own) as one:
+        assert await one.tries(git) == "('Bob', '', 0, '')"
+
+
+def test_git_reads_its_configuration_where_the_sandbox_allows_it(tmp_path: Path) -> None:
+    (tmp_path / ".gitconfig").touch()
+    assert "GIT_CONFIG_GLOBAL" in plan(env={"HOME": str(tmp_path)}).environment
+    for box in ({"read": ["~/.gitconfig", "/etc"]}, {"read": "any"}):
+        assert "GIT_CONFIG_GLOBAL" not in plan(env={"HOME": str(tmp_path)}, **box).environment
+
+
+NPX = """#!/bin/sh
+mkdir -p "$HOME/.npm/_cacache/tmp" || exit 243
+exec /usr/bin/env python3 "$@"
+"""
+
+
+@linux_only
+@pytest.mark.covers("sandbox-faults")
+async def test_a_program_that_its_sandbox_excludes_fails_once_with_the_remedy(tmp_path: Path) -> None:
+    npx = tmp_path / "bin" / "npx"
+    npx.parent.mkdir()
+    (tmp_path / ".npm").mkdir()
+    npx.write_text(NPX)
+    npx.chmod(0o755)
+    server = {
+        "name": "burglar",
+        "command": str(npx),
+        "args": [str(SERVERS / "burglar.py")],
+        "env": {"HOME": str(tmp_path)},
+    }
+    async with managed(parse_server({**server, "sandbox": "strict"})) as (manager, _, _events):
+        status = manager.status()["burglar"]
+    assert status.state == "failed"
+    assert f"npx changes {tmp_path / '.npm'} before it starts a server" in status.reason
+    assert "`a2c-smcp add NAME --from-config` installs the package, and starts its program directly" in status.reason
+    opened = {**server, "sandbox": {"write": [str(tmp_path / ".npm")], "read": [sys.prefix]}}
+    async with managed(parse_server(opened)) as (manager, _, _events):
+        assert manager.status()["burglar"].state == "ready"
+
+
+@linux_only
+@pytest.mark.covers("sandbox-faults")
+async def test_a_program_whose_interpreter_is_out_of_reach_fails_once_with_the_remedy(tmp_path: Path) -> None:
+    interpreter, script = tmp_path / "private" / "python", tmp_path / "script"
+    interpreter.parent.mkdir()
+    shutil.copy("/bin/sh", interpreter)
+    script.write_text(f"#!{interpreter}\n")
+    script.chmod(0o755)
+    async with managed(parse_server({"name": "x", "command": str(script), "sandbox": "strict"})) as (
+        manager,
+        _,
+        _events,
+    ):
+        status = manager.status()["x"]
+    assert (status.state, status.starts) == ("failed", 1)
+    assert status.reason.endswith("name the folder of its program, and of what that runs, in sandbox.read")
+
+
+@linux_only
+@pytest.mark.covers("sandbox-faults")
+async def test_a_sandboxed_program_that_ends_for_another_reason_is_started_again() -> None:
+    async with managed(parse_server({"name": "x", "command": "/bin/false", "sandbox": "strict"})) as (
+        manager,
+        _,
+        _events,
+    ):
+        assert manager.status()["x"].state == "backoff"
 
 
 # What is possible
@@ -317,12 +380,8 @@ def test_without_a_kernel_that_can_a_server_does_not_start_unless_that_is_allowe
     with pytest.raises(NotSandboxed, match=r'cannot be enforced here: .*; "required": false starts it'):
         plan(can)
     made = plan(can, required=False)
-    assert all(each.startswith("not enforced: ") for each in made.warnings)
-    assert made.warnings
-
-
-def test_on_other_systems_a_server_without_need_of_its_sandbox_runs_without_one() -> None:
-    assert plan(MAC, required=False).spec is None
+    assert {each.startswith("not enforced: ") for each in made.warnings} == {True}
+    assert (made.spec is None) == (can is MAC)
 
 
 def test_only_what_is_asked_for_is_required() -> None:
@@ -352,14 +411,13 @@ def test_a_program_that_changes_its_cache_is_named_with_what_to_do(
     command = str(tmp_path / program)
 
     def warnings(**fields: Any) -> tuple[str, ...]:
-        settings, env = SandboxSettings(**fields), {"HOME": str(tmp_path)}
         (tmp_path / program).touch()
-        return planned(settings, command=command, args=[], env=env, configured={}, cwd="/", can=NEWEST).warnings
+        return plan(command=command, env={"HOME": str(tmp_path)}, **fields).obstacles
 
     for number, folder in enumerate(folders):
         (warning,) = warnings(write=[f"~/{each}" for each in folders[:number]])
         assert warning.startswith(f"{program} changes {tmp_path / folder} before it starts a server")
-        assert "install the package with `" in warning
+        assert "`a2c-smcp add NAME --from-config` installs the package" in warning
     assert warnings(write=[f"~/{each}" for each in folders]) == warnings(write="any") == ()
 
 

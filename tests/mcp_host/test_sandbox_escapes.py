@@ -8,19 +8,25 @@ import os
 import resource
 import signal
 import socket
-import stat
 import subprocess
 import sys
+import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from a2c_smcp.mcp_host.failures import ServerGone
-from a2c_smcp.mcp_host.sandbox.plan import possible
+from a2c_smcp.files import default_folder
+from a2c_smcp.mcp_host.config.sandbox import SandboxSettings
+from a2c_smcp.mcp_host.failures import NotSandboxed, ServerGone
+from a2c_smcp.mcp_host.processes.plan import planned, possible
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.supervised import managed
 from tests.mcp_host.sandboxed import burglar, sandboxed
+from tests.on_disk import mode_of
+from tests.stage.cases import cases
 from tests.waiting import until
 
 HERE = possible()
@@ -29,7 +35,7 @@ pytestmark = [
     pytest.mark.covers("sandbox-escapes"),
     pytest.mark.skipif(not HERE.files, reason="this kernel has no Landlock that covers files"),
 ]
-DENIED = "PermissionError: [Errno 13]"
+DENIED, LOADER = "PermissionError: [Errno 13]", "/lib64/ld-linux-x86-64.so.2"
 needs_signals = pytest.mark.skipif(HERE.landlock < SIGNALS, reason="this kernel's Landlock has no scopes")
 needs_filter = pytest.mark.skipif(not HERE.filter, reason="calls cannot be filtered here")
 
@@ -52,10 +58,6 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.communicate()
-
-
-def mode_of(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def is_folder(path: str) -> bool:
@@ -82,15 +84,10 @@ async def test_files_of_the_owner_cannot_be_read_in_any_way(secret: Path) -> Non
             code = "open({str(secret)!r})"
             subprocess.run([sys.executable, "-c", code], check=True, start_new_session=True)
         """,
-        "a loader": f"""
-            import subprocess
-            subprocess.run(["/lib64/ld-linux-x86-64.so.2", "/bin/cat", {str(secret)!r}], check=True)
-        """,
+        "a loader": f"import subprocess; subprocess.run([{LOADER!r}, '/bin/cat', {str(secret)!r}], check=True)",
     }
     async with burglar() as one:
-        for way, code in ways.items():
-            said = await one.tries(code)
-            assert said.startswith((DENIED, "CalledProcessError", "FileNotFoundError")), (way, said)
+        await one.is_refused(ways, DENIED, "CalledProcessError", "FileNotFoundError")
 
 
 async def test_files_elsewhere_cannot_be_written_truncated_removed_moved_or_linked(
@@ -114,9 +111,7 @@ async def test_files_elsewhere_cannot_be_written_truncated_removed_moved_or_link
         "a program that others run": f"open({sys.executable!r}, 'a')",
     }
     async with burglar({"write": [str(shared)]}) as one:
-        for way, code in ways.items():
-            said = await one.tries(code)
-            assert said.startswith(("PermissionError", "OSError: [Errno 18]", "OSError: [Errno 26]")), (way, said)
+        await one.is_refused(ways, "PermissionError", "OSError: [Errno 18]", "OSError: [Errno 26]")
     assert files_in(tmp_path) == {"secret.txt": "the owner's secret", "shared/own": "own"}
 
 
@@ -124,14 +119,13 @@ async def test_symbolic_links_lead_nowhere_new(secret: Path, tmp_path: Path) -> 
     shared = tmp_path / "shared"
     shared.mkdir()
     async with burglar({"write": [str(shared)]}) as one:
-        said = await one.tries(f"""
-            import os
-            os.symlink({str(secret)!r}, {str(shared / "link")!r})
-            found = open({str(shared / "link")!r}).read()
-        """)
-        assert said.startswith(DENIED)
-        assert (await one.tries(f"open({str(shared)!r} + '/../secret.txt')")).startswith(DENIED)
-        assert (await one.tries(f"import os; os.chdir({str(tmp_path)!r}); open('secret.txt')")).startswith(DENIED)
+        link = str(shared / "link")
+        ways = {
+            "a link": f"import os; os.symlink({str(secret)!r}, {link!r}); found = open({link!r}).read()",
+            "the folder above": f"open({str(shared)!r} + '/../secret.txt')",
+            "another folder to be in": f"import os; os.chdir({str(tmp_path)!r}); open('secret.txt')",
+        }
+        await one.is_refused(ways, DENIED)
 
 
 @needs_filter
@@ -143,10 +137,7 @@ async def test_modes_owners_and_attributes_of_files_stay_as_they_are(is_readable
         "chmod": f"import os; os.chmod({str(secret)!r}, 0o666)",
         "chmod of its folder": f"import os; os.chmod({str(secret.parent)!r}, 0)",
         "fchmod": f"import os; os.fchmod(os.open({str(secret)!r}, os.O_RDONLY), 0o666)",
-        "fchmodat2": f"""
-            import ctypes
-            call = ctypes.CDLL(None).syscall(452, -100, {bytes(secret)!r}, 0o666, 0x100)
-        """,
+        "fchmodat2": f"import ctypes; ctypes.CDLL(None).syscall(452, -100, {bytes(secret)!r}, 0o666, 0x100)",
         "chown": f"import os; os.chown({str(secret)!r}, -1, os.getgid())",
         "an attribute": f"import os; os.setxattr({str(secret)!r}, 'user.a2c', b'1')",
     }
@@ -204,6 +195,70 @@ async def test_the_folder_for_temporary_files_vanishes_however_deep_it_is(secret
     assert files_in(secret.parent) == {secret.name: "the owner's secret"}
 
 
+@pytest.mark.covers("sandbox-clean-up")
+@pytest.mark.parametrize("write", [[tempfile.gettempdir()], "any"], ids=["the temporary folder", "any"])
+async def test_folders_that_become_links_while_they_are_removed_lead_to_no_file_of_the_owner(
+    write: Any, secret: Path
+) -> None:
+    """One server leaves many folders behind, another puts links in their place while a watcher removes them."""
+    swap = f"""
+        import os, threading
+        folder = FOLDER
+        def swap():
+            for _ in range(4000):
+                try:
+                    names = os.listdir(folder)
+                except OSError:
+                    return
+                for name in names:
+                    try:
+                        if os.path.isdir(f"{{folder}}/{{name}}") and not os.path.islink(f"{{folder}}/{{name}}"):
+                            os.rename(f"{{folder}}/{{name}}", f"{{folder}}/{{name}}-taken")
+                            os.symlink({str(secret.parent)!r}, f"{{folder}}/{{name}}")
+                    except OSError:
+                        pass
+        threading.Thread(target=swap, daemon=True).start()
+        open(folder + "/ready", "w").close()
+    """
+    for number in range(3):
+        (secret.parent / f"{number}.txt").write_text("the owner's")
+    before = files_in(secret.parent)
+    async with burglar({"write": write, "read": "any"}) as thief:
+        async with burglar() as one:
+            make = "import os, tempfile; found = tempfile.gettempdir()"
+            make += "; [os.makedirs(f'{found}/{n}/inner') for n in range(1500)]"
+            folder = await one.tries(make)
+            said = await thief.tries(swap.replace("FOLDER", repr(folder)))
+            assert said == "done" or (write != "any" and said.startswith(DENIED))
+        assert files_in(secret.parent) == before
+
+
+@pytest.mark.covers("sandbox-clean-up")
+async def test_what_a_killed_watcher_has_left_is_removed_by_the_next_one(secret: Path) -> None:
+    async with burglar() as one:
+        folder = await one.tries("import tempfile; found = tempfile.gettempdir()")
+        left = Path(folder).parent / "left-by-a-watcher-that-was-killed"
+        (left / "inner").mkdir(parents=True, exist_ok=True)
+        (left / "inner" / "link").symlink_to(secret.parent)
+        async with burglar():
+            assert is_folder(folder)
+        await until(lambda: not left.exists())
+        assert is_folder(folder), "one in use stays"
+    assert files_in(secret.parent) == {secret.name: "the owner's secret"}
+
+
+@pytest.mark.covers("sandbox-clean-up")
+@pytest.mark.parametrize("field", ["read", "write"])
+def test_no_sandbox_names_the_folder_of_the_temporary_folders(field: str, tmp_path: Path) -> None:
+    state = default_folder()
+    (state / "sandboxes").mkdir(mode=0o700, parents=True, exist_ok=True)
+    (tmp_path / "link").symlink_to(state)
+    names = [str(state), str(state / "sandboxes"), str(tmp_path / "link"), f"{state}/../{state.name}/sandboxes"]
+    for path in [*names, *([str(state.parent), "/"] if field == "write" else [])]:
+        with pytest.raises(NotSandboxed, match=rf"sandbox.{field}: .* would open .*; name the folders beside it"):
+            planned(SandboxSettings(**{field: [path]}), command="/bin/sh", args=[], env={}, configured={}, cwd="/")
+
+
 async def test_without_a_sandbox_the_same_ways_lead_out(secret: Path, victim: subprocess.Popen[bytes]) -> None:
     async with burglar(None) as one:
         assert await one.tries(f"found = open({str(secret)!r}).read()") == "the owner's secret"
@@ -235,9 +290,7 @@ async def test_other_processes_cannot_be_looked_into(victim: subprocess.Popen[by
             assert "cmdline" in way or said.startswith(("PermissionError", "FileNotFoundError", "OSError")), (way, said)
 
 
-async def test_other_processes_cannot_be_traced_read_or_robbed_of_descriptors(
-    victim: subprocess.Popen[bytes],
-) -> None:
+async def test_other_processes_cannot_be_traced_read_or_robbed_of_descriptors(victim: subprocess.Popen[bytes]) -> None:
     libc = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); "
     ways = {
         "attach": f"result = libc.ptrace(16, {victim.pid}, 0, 0)",
@@ -343,12 +396,34 @@ async def test_no_other_port_is_reached_in_any_way(connect: list[int], listener:
         unix.bind(address)
         unix.listen()
         async with burglar({"connect": connect, "read": [str(tmp_path)]}) as one:
-            for way, code in WAYS_TO_CONNECT.items():
-                prepared = f"import socket; PORT = {listener.getsockname()[1]}; UNIX = {address!r}\n{code}"
-                said = await one.tries(prepared)
-                assert said.startswith(("PermissionError", "AssertionError")), (way, said)
+            before = f"import socket; PORT = {listener.getsockname()[1]}; UNIX = {address!r}\n"
+            ways = {way: before + code for way, code in WAYS_TO_CONNECT.items()}
+            await one.is_refused(ways, "PermissionError", "AssertionError")
     with pytest.raises(BlockingIOError):
         listener.accept()
+
+
+@needs_filter
+@pytest.mark.skipif(not HERE.ports, reason="this kernel's Landlock has no TCP ports")
+@pytest.mark.parametrize("connect", [[9, "unix"], ["unix"]], ids=["with a port", "without a port"])
+async def test_no_server_listens_on_tcp_also_where_it_may_use_unix_sockets(connect: list[Any], tmp_path: Path) -> None:
+    ways = {
+        "listen": "s = socket.socket(2, 1); s.listen()",
+        "listen, IPv6": "s = socket.socket(10, 1); s.listen()",
+        "bind": "s = socket.socket(2, 1); s.bind(('127.0.0.1', 0)); s.listen()",
+        "Multipath TCP": "s = socket.socket(2, 1, 262); s.listen()",
+        "in a child": """
+            import subprocess, sys
+            code = "import socket; socket.socket(2, 1).listen()"
+            if subprocess.run([sys.executable, "-c", code], stderr=-3).returncode: raise PermissionError("in the child")
+        """,
+    }
+    async with burglar({"connect": connect, "write": [str(tmp_path)]}) as one:
+        before = "import socket\n"
+        await one.is_refused({way: before + textwrap.dedent(code) for way, code in ways.items()}, "PermissionError")
+        said = await one.tries(f"{before}s = socket.socket(1, 1); s.bind({str(tmp_path / 's')!r}); s.listen()")
+        assert said == "done" if connect == ["unix"] else said.startswith(DENIED)
+        assert await one.tries(f"{before}s = socket.socket(1, 1); s.close()") == "done"
 
 
 @needs_filter
@@ -383,6 +458,16 @@ async def test_a_pair_of_connected_sockets_sends_nothing_to_a_unix_socket(connec
             log.recv(1)
 
 
+@needs_filter
+@pytest.mark.parametrize("connect", [[], [9], ["unix"], ["unix", 9]], ids=str)
+async def test_a_pair_of_sockets_is_of_no_other_family_than_unix(connect: list[Any]) -> None:
+    """TIPC makes pairs, which send to other programs, and the kernel loads its module when somebody asks."""
+    async with burglar({"connect": connect}) as one:
+        for family, kind in ((30, 1), (30, 2), (30, 5), (16, 3), (40, 1)):
+            assert (await one.tries(f"import socket; socket.socketpair({family}, {kind})")).startswith(DENIED)
+        assert await one.tries("import socket; socket.socketpair()") == "done"
+
+
 @needs_signals
 async def test_abstract_sockets_of_other_processes_are_out_of_reach_even_with_unix_sockets() -> None:
     name = f"\0a2c-smcp-{os.getpid()}"
@@ -396,38 +481,66 @@ async def test_abstract_sockets_of_other_processes_are_out_of_reach_even_with_un
 # Machine
 
 
-async def _survives(code: str, sandbox: dict[str, object], reason: str) -> None:
-    """The server is ended for that reason, and is usable again by itself."""
-    async with managed(sandboxed(sandbox)) as (manager, changes, _):
-        assert manager.state("burglar") == "ready"
-        with pytest.raises(ServerGone):
-            await manager.call_tool("burglar", ToolRequest("run", {"code": code}, 60))
-        await changes.until(lambda told: any(state == "backoff" and reason in why for _, state, why in told))
-        await until(lambda: manager.state("burglar") == "ready")
-        result = await manager.call_tool("burglar", ToolRequest("run", {"code": "found = 6 * 7"}, 60))
-        assert result["content"][0]["text"] == "42"
-
-
-async def test_a_fork_bomb_is_ended_whole_and_the_server_started_again() -> None:
-    """It grows to 256 processes and no further, since this runs on the machine of a person."""
-    bomb = """
+FORKS = """
 import os, time
 for _ in range(8):
     if os.fork() == 0: os.setsid()
 time.sleep(600)
 """
-    await _survives(bomb, {"processes": 40}, "more than the 40 processes that are allowed")
-    await until(lambda: not _running("burglar.py"))
-
-
-async def test_a_bomb_of_threads_is_ended_too() -> None:
-    code = """
+"""It grows to 256 processes and no further, since this runs on the machine of a person."""
+THREADS = """
 import threading, time
 threading.stack_size(64 * 1024)
 for _ in range(100): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 time.sleep(600)
 """
-    await _survives(code, {"processes": 2}, "threads, and 64 are allowed")
+ORPHANS = """
+import os, time
+for _ in range(30):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0: time.sleep(600)
+        os._exit(0)
+time.sleep(600)
+"""
+MEMORY = "kept = []\nwhile True: kept.append(bytearray(4 * 1024 * 1024))"
+MEMORY_OF_ALL = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        kept = os.urandom(60 * 1024 * 1024)
+        time.sleep(600)
+time.sleep(600)
+"""
+
+
+@cases(
+    "code, sandbox, reason",
+    (FORKS, {"processes": 40}, "more than the 40 processes that are allowed"),
+    (THREADS, {"processes": 2}, "threads, and 64 are allowed"),
+    (ORPHANS, {"processes": 20}, "more than the 20 processes that are allowed"),
+    (MEMORY, {"memory": "128 MiB"}, "of memory, and 128 MiB are allowed"),
+    (MEMORY_OF_ALL, {"memory": "160 MiB"}, "of memory, and 160 MiB are allowed"),
+    ids=[
+        "a fork bomb",
+        "a bomb of threads",
+        "children that leave session and parent",
+        "memory",
+        "memory of all together",
+    ],
+)
+async def test_a_server_that_takes_too_much_is_ended_whole_and_started_again(
+    code: str, sandbox: dict[str, Any], reason: str
+) -> None:
+    async with managed(sandboxed(sandbox)) as (manager, changes, _):
+        assert manager["burglar"].state == "ready"
+        with pytest.raises(ServerGone):
+            await manager["burglar"].requests.call_tool(ToolRequest("run", {"code": code}, 60))
+        await changes.until(lambda told: any(state == "backoff" and reason in why for _, state, why in told))
+        await until(lambda: manager["burglar"].state == "ready")
+        result = await manager["burglar"].requests.call_tool(ToolRequest("run", {"code": "found = 6 * 7"}, 60))
+        assert result["content"][0]["text"] == "42"
+    await until(lambda: not _running("burglar.py"))
 
 
 @needs_signals
@@ -445,38 +558,6 @@ async def test_the_ender_of_a_sandbox_is_out_of_reach_of_its_server() -> None:
         os.kill(ender, 0)
 
 
-async def test_children_that_leave_session_and_parent_are_counted() -> None:
-    code = """
-import os, time
-for _ in range(30):
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            time.sleep(600)
-        os._exit(0)
-time.sleep(600)
-"""
-    await _survives(code, {"processes": 20}, "more than the 20 processes that are allowed")
-    await until(lambda: not _running("burglar.py"))
-
-
-async def test_memory_above_the_limit_ends_the_server() -> None:
-    code = "kept = []\nwhile True: kept.append(bytearray(4 * 1024 * 1024))"
-    await _survives(code, {"memory": "128 MiB"}, "of memory, and 128 MiB are allowed")
-
-
-async def test_memory_of_all_descendants_counts_together() -> None:
-    code = """
-import os, time
-for _ in range(4):
-    if os.fork() == 0:
-        kept = os.urandom(60 * 1024 * 1024)
-        time.sleep(600)
-time.sleep(600)
-"""
-    await _survives(code, {"memory": "160 MiB"}, "of memory, and 160 MiB are allowed")
-
-
 async def test_a_request_for_more_memory_than_can_ever_be_used_fails_at_once() -> None:
     async with burglar({"memory": "128 MiB"}) as one:
         assert (await one.tries("x = bytearray(64 * 1024 ** 3)")).startswith("MemoryError")
@@ -486,7 +567,6 @@ async def test_root_has_no_capabilities_in_a_sandbox() -> None:
     async with burglar() as one:
         status = await one.tries("found = open('/proc/self/status').read()")
     sets = {line.partition(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith("Cap")}
-    assert {sets[name] for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")} >= {"0" * 16}
     assert sets["CapEff"] == sets["CapPrm"] == sets["CapInh"] == sets["CapAmb"] == "0" * 16
     assert "NoNewPrivs:\t1" in status
 

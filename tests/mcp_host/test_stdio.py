@@ -16,6 +16,7 @@ from a2c_smcp.mcp_host.config.servers import parse_server, source
 from a2c_smcp.mcp_host.failures import CommandNotFound, ServerGone, StartFailed
 from a2c_smcp.mcp_host.processes.environment import child_environment
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
+from a2c_smcp.mcp_host.sessions.session import MCPSession
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.mcp_host.transports.messages import LineDecoder, from_line
 from tests.computer.pace import within
@@ -26,45 +27,39 @@ from tests.computer.supervised import (
     eventually,
     good,
     is_alive,
+    linux_only,
     naughty,
     pids_in,
     session,
+    start_and_stop,
     text_of,
 )
+from tests.executables import executable
 from tests.program import start_program
+from tests.stage.cases import cases
+
+pytestmark = pytest.mark.covers("mcp-stdio")
 
 GRANDCHILDREN = ["grandchild", "grandchild_setsid", "grandchild_orphaned"]
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
 
 
-@pytest.mark.covers("mcp-stdio")
-async def test_a_missing_command_is_refused_at_once_by_name() -> None:
-    with within(0.5), pytest.raises(CommandNotFound, match="'no-such-program' is not on PATH"):
-        async with session(parse_server({"name": "x", "command": "no-such-program"})):
-            pass
-    with within(0.5), pytest.raises(CommandNotFound, match=r"'\./no-such-program' does not exist"):
-        async with session(parse_server({"name": "x", "command": "./no-such-program"})):
-            pass
+@cases("command, said", ("no-such-program", "is not on PATH"), ("./no-such-program", "does not exist"))
+async def test_a_missing_command_is_refused_at_once_by_name(command: str, said: str) -> None:
+    with within(0.5), pytest.raises(CommandNotFound, match=f"'{command}' {said}"):
+        await start_and_stop(parse_server({"name": "x", "command": command}))
 
 
-@pytest.mark.covers("mcp-stdio")
-async def test_a_file_that_cannot_be_executed_is_refused_with_the_systems_reason(tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
+async def test_what_cannot_be_executed_and_a_missing_working_directory_are_refused_with_a_reason(
+    tmp_path: Path,
+) -> None:
+    broken = executable(tmp_path / "broken", "")
     broken.write_bytes(b"\x7fELF but not really")
-    broken.chmod(0o755)
     with pytest.raises(StartFailed, match="Exec format error"):
-        async with session(parse_server({"name": "x", "command": str(broken)})):
-            pass
-
-
-@pytest.mark.covers("mcp-stdio")
-async def test_a_missing_working_directory_is_refused(tmp_path: Path) -> None:
+        await start_and_stop(parse_server({"name": "x", "command": str(broken)}))
     with pytest.raises(StartFailed, match="does not exist"):
-        async with session(good(cwd=str(tmp_path / "nowhere"))):
-            pass
+        await start_and_stop(good(cwd=str(tmp_path / "nowhere")))
 
 
-@pytest.mark.covers("mcp-stdio")
 async def test_a_server_sees_its_configured_directory_and_environment_only(tmp_path: Path) -> None:
     async with session(good(cwd=str(tmp_path), env={"TOKEN": "for-this-one"})) as one:
         seen = (await one.call_tool(ToolRequest("environment", {}, 60)))["structuredContent"]
@@ -73,69 +68,35 @@ async def test_a_server_sees_its_configured_directory_and_environment_only(tmp_p
     assert set(seen) - {"LC_CTYPE"} <= set(child_environment(os.environ, None))
 
 
-@pytest.mark.covers("mcp-stdio")
 def test_children_inherit_only_harmless_variables_proxies_and_certificates() -> None:
-    inherited = {
-        "HOME": "/h",
-        "LANG": "C",
-        "LC_ALL": "C",
-        "TMPDIR": "/t",
-        "https_proxy": "p",
-        "NO_PROXY": "n",
-        "SSL_CERT_FILE": "/ca.pem",
-        "SSL_CERT_DIR": "/certs",
-        "NODE_EXTRA_CA_CERTS": "/ca.pem",
-        "REQUESTS_CA_BUNDLE": "/ca.pem",
-        "CURL_CA_BUNDLE": "/ca.pem",
-        "npm_config_cafile": "/ca.pem",
-    }
-    kept_back = {
-        "NODE_TLS_REJECT_UNAUTHORIZED": "0",
-        "AWS_SECRET_ACCESS_KEY": "s",
-        "A2C_API_KEY": "k",
-        "SHELL": "() { :; }",
-    }
+    certificates = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+    harmless = ("HOME", "LANG", "LC_ALL", "TMPDIR", "https_proxy", "NO_PROXY", *certificates, "npm_config_cafile")
+    inherited = {name: f"the {name}" for name in harmless}
+    secret = dict.fromkeys(("NODE_TLS_REJECT_UNAUTHORIZED", "AWS_SECRET_ACCESS_KEY", "A2C_API_KEY"), "0")
     own_of_server = {"PATH": "/mine", "X": "y"}
-    seen = child_environment(inherited | kept_back | {"PATH": "/bin"}, own_of_server)
+    seen = child_environment(inherited | secret | {"PATH": "/bin", "SHELL": "() { :; }"}, own_of_server)
     assert seen == inherited | own_of_server
 
 
-@pytest.mark.covers("mcp-stdio")
-async def test_a_result_of_fifteen_megabytes_takes_less_than_half_a_second() -> None:
-    async with session(naughty()) as one:
-        await one.call_tool(ToolRequest("big", {"size": 1000}, 60))
-        with within(0.5):
-            result = await one.call_tool(ToolRequest("big", {"size": 15_000_000}, 20))
+async def test_a_result_of_fifteen_megabytes_takes_less_than_half_a_second(fine: MCPSession) -> None:
+    await fine.call_tool(ToolRequest("big", {"size": 1000}, 60))
+    with within(0.5):
+        result = await fine.call_tool(ToolRequest("big", {"size": 15_000_000}, 20))
     assert len(text_of(result)) == 15_000_000
 
 
-@pytest.mark.covers("mcp-stdio")
 async def test_garbage_is_skipped_and_counted() -> None:
     async with session(naughty("garbage")) as one:
         assert text_of(await one.call_tool(ToolRequest("echo", {"a": 1}, 60))) == '{"a": 1}'
         assert one.diagnostics["skipped_lines"] == 5
 
 
-@pytest.mark.covers("mcp-stdio")
 async def test_of_a_flood_on_stderr_the_last_64_kib_are_kept() -> None:
     async with session(naughty("stderr_flood")) as one:
         await eventually(lambda: str(one.diagnostics["stderr"]).endswith("the last line\n"))
         kept = str(one.diagnostics["stderr"])
     assert 60_000 < len(kept.encode()) <= 64 * 1024 + 4
-    assert "line 19999" in kept
-    assert "line 1 " not in kept
-
-
-@pytest.mark.covers("mcp-stdio")
-async def test_the_failure_says_how_a_server_ended() -> None:
-    with pytest.raises(ServerGone, match="exited with code 7: I do not feel like it"):
-        async with session(naughty("exits")):
-            pass
-    async with session(naughty()) as one:
-        os.kill(int(str(one.diagnostics["pid"])), 9)
-        with pytest.raises(ServerGone, match="killed by SIGKILL"):
-            await one.call_tool(ToolRequest("never", {}, 60))
-        assert one.diagnostics["exit_code"] == -9
+    assert ("line 19999" in kept, "line 1 " in kept) == (True, False)
 
 
 NPM = """npm error code {code}
@@ -164,28 +125,45 @@ Node.js v22.12.0
 """
 
 
-@pytest.mark.covers("mcp-stdio")
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        (NPM.format(code="SELF_SIGNED_CERT_IN_CHAIN"), "reason: self-signed certificate in certificate chain"),
-        (NPM_404, "npm error 404 Not Found - GET https://registry.example/nothing - Not found"),
-        (NODE, "Error: Cannot find module '/home/ann/server.js'"),
-        ("npm error\n", "npm error"),
-        ("Node.js v22.12.0\n", "Node.js v22.12.0"),
+@cases(
+    "said, reason",
+    (NPM.format(code="SELF_SIGNED_CERT_IN_CHAIN"), "reason: self-signed certificate in certificate chain"),
+    (NPM_404, "npm error 404 Not Found - GET https://registry.example/nothing - Not found"),
+    (NODE, "Error: Cannot find module '/home/ann/server.js'"),
+    ("ValueError: no key\nshutting down\n3 requests served\n", "ValueError: no key"),
+    ("ready\nno licence\n", "no licence"),
+    ("npm error\n", "npm error"),
+    ("Node.js v22.12.0\n", "Node.js v22.12.0"),
+    ids=[
+        "npm without trust",
+        "npm without a package",
+        "Node.js",
+        "more after it",
+        "words of its own",
+        "npm alone",
+        "Node.js alone",
     ],
-    ids=["npm without trust", "npm without a package", "Node.js", "npm alone", "Node.js alone"],
 )
 async def test_the_line_that_says_why_it_ended_is_the_reason(said: str, reason: str, tmp_path: Path) -> None:
     file = tmp_path / "said"
     file.write_text(said, "utf-8")
     server = parse_server({"name": "x", "command": "sh", "args": ["-c", 'cat "$1" >&2; exit 1', "sh", str(file)]})
     with pytest.raises(ServerGone, match=f"exited with code 1: .*{re.escape(reason)}$"):
-        async with session(server):
-            pass
+        await start_and_stop(server)
 
 
-@pytest.mark.covers("mcp-stdio")
+@cases(
+    "script, reason",
+    ("echo ready to serve >&2; exit 0", "it exited with code 0"),
+    ("echo ready to serve >&2; kill -9 $$", "it was killed by SIGKILL"),
+    ("echo an old error, long mended >&2; kill -15 $$", "it was killed by SIGTERM"),
+    ids=["a line that is no error", "a signal", "a signal after an error"],
+)
+async def test_a_line_that_says_nothing_of_the_end_is_no_reason(script: str, reason: str) -> None:
+    with pytest.raises(ServerGone, match=f": {reason}$"):
+        await start_and_stop(parse_server({"name": "x", "command": "sh", "args": ["-c", script]}))
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "latin-1", "shift_jis"])
 async def test_the_encoding_is_honoured(encoding: str) -> None:
     config = naughty(env={"PYTHONIOENCODING": encoding}, encoding=encoding)
@@ -194,16 +172,16 @@ async def test_the_encoding_is_honoured(encoding: str) -> None:
         assert json.loads(text_of(result)) == {"text": "ä漢"}
 
 
-@pytest.mark.covers("mcp-stdio")
-@pytest.mark.parametrize(
-    ("errors", "lines"),
-    [("strict", ["{}", "\udfff", "[]"]), ("replace", ["{}", "a\ufffdb", "[]"]), ("ignore", ["{}", "ab", "[]"])],
+@cases(
+    "errors, lines",
+    ("strict", ["{}", "\udfff", "[]"]),
+    ("replace", ["{}", "a\ufffdb", "[]"]),
+    ("ignore", ["{}", "ab", "[]"]),
 )
 def test_the_error_handler_applies_to_invalid_bytes(errors: str, lines: list[str]) -> None:
     assert LineDecoder("utf-8", errors).feed(b"{}\na\xffb\n[]\n") == lines
 
 
-@pytest.mark.covers("mcp-stdio")
 def test_lines_come_out_whole_however_they_arrive() -> None:
     text = "ä1\n\n漢字\nlast\nrest"
     for size in range(1, 9):
@@ -212,7 +190,7 @@ def test_lines_come_out_whole_however_they_arrive() -> None:
         assert [line for part in parts for line in part] == ["ä1", "", "漢字", "last"]
 
 
-@pytest.mark.covers("mcp-stdio", "mcp-robust")
+@pytest.mark.covers("mcp-robust")
 def test_faulty_answers_become_errors_of_their_requests() -> None:
     def read(line: str) -> list[dict[str, Any]]:
         return [item.message.model_dump(by_alias=True, exclude_unset=True) for item in from_line(line)]
@@ -240,24 +218,19 @@ async def test_a_server_that_refuses_to_end_is_killed_within_five_seconds(mode: 
 @linux_only
 @pytest.mark.covers("supervise-orphans")
 @pytest.mark.parametrize("mode", GRANDCHILDREN)
-async def test_grandchildren_end_with_a_server_that_is_stopped(mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+async def test_grandchildren_end_with_their_server(is_killed: bool, mode: str, tmp_path: Path) -> None:
     async with session(naughty(mode, tmp_path / "pids")) as one:
         pids = await eventually(lambda: pids_in(tmp_path / "pids"))
         assert all(is_alive(pid) for pid in pids)
-        with within(5):
-            await one.stop()
-    assert not any(is_alive(pid) for pid in pids)
-
-
-@linux_only
-@pytest.mark.covers("supervise-orphans")
-@pytest.mark.parametrize("mode", GRANDCHILDREN)
-async def test_grandchildren_end_with_a_server_that_is_killed(mode: str, tmp_path: Path) -> None:
-    async with session(naughty(mode, tmp_path / "pids")) as one:
-        pids = await eventually(lambda: pids_in(tmp_path / "pids"))
-        with within(2):
-            os.kill(int(str(one.diagnostics["pid"])), 9)
-            await all_gone(pids)
+        if is_killed:
+            with within(2):
+                os.kill(int(str(one.diagnostics["pid"])), 9)
+                await all_gone(pids)
+        else:
+            with within(5):
+                await one.stop()
+            assert not any(is_alive(pid) for pid in pids)
 
 
 @linux_only

@@ -15,16 +15,19 @@ import pytest
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from a2c_smcp.errors import CallTimeout
-from a2c_smcp.mcp_host.certificates import certificates
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost
-from a2c_smcp.mcp_host.sessions.logs import LogMessage
+from a2c_smcp.mcp_host.sessions.server_info import LogMessage
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.mcp_host.sign_in.addresses import certificates
 from tests.computer.pace import within
-from tests.computer.supervised import Notebook, quick, reading, serving, session, text_of
+from tests.computer.supervised import Notebook, quick, reading, serving, session, start_and_stop, text_of
 from tests.mcp_host.scripts import Person
 from tests.ports import free_port
+from tests.stage.strangers import answering
 from tests.waiting import until
+
+pytestmark = pytest.mark.covers("mcp-transports")
 
 KINDS = [("streamable", False), ("streamable", True), ("sse", False), ("sse", True)]
 every_kind = pytest.mark.parametrize(("kind", "legacy"), KINDS, ids=["streamable", "older", "sse", "sse-older"])
@@ -51,16 +54,15 @@ def guarded_port() -> Iterator[int]:
 
 
 @every_kind
-@pytest.mark.covers("mcp-transports", "mcp-eras")
+@pytest.mark.covers("mcp-eras")
 async def test_tools_windows_progress_and_large_results_work_over_http(kind: str, legacy: bool, port: int) -> None:
     told: list[Any] = []
     async with session(http(kind, port), legacy=legacy) as one:
         assert len(one.tools) >= 9
         assert (await one.call_tool(ToolRequest("add", {"a": 20, "b": 22}, 60)))["structuredContent"] == {"result": 42}
-        await one.call_tool(
-            ToolRequest("slow", {"steps": 3, "pause": 0.01}, 60, on_progress=lambda *how_far: told.append(how_far))
-        )
-        assert [how_far[0] for how_far in told] == [1, 2, 3]
+        slow = {"steps": 3, "pause": 0.01}
+        await one.call_tool(ToolRequest("slow", slow, 60, on_progress=lambda *how_far: told.append(how_far[0])))
+        assert told == [1, 2, 3]
         assert len(text_of(await one.call_tool(ToolRequest("big", {"size": 5_000_000}, 20)))) == 5_000_000
         assert (await one.read(reading("window://good/two")))["contents"][0]["text"] == "second"
         assert bool(one.windows) == (one.revision == "2026-07-28")
@@ -68,7 +70,6 @@ async def test_tools_windows_progress_and_large_results_work_over_http(kind: str
 
 
 @every_kind
-@pytest.mark.covers("mcp-transports")
 async def test_other_calls_over_http_go_on_after_a_cancelled_or_late_one(kind: str, legacy: bool, port: int) -> None:
     async with session(http(kind, port), legacy=legacy) as one:
         slow = {"steps": 5, "pause": 0.1}
@@ -82,36 +83,33 @@ async def test_other_calls_over_http_go_on_after_a_cancelled_or_late_one(kind: s
             await first
 
 
-@pytest.mark.covers("mcp-transports", "desktop-watch")
+@pytest.mark.covers("desktop-watch")
 async def test_changes_are_reported_over_http(port: int) -> None:
     events, uri = Notebook(), "window://good/three"
+    changes = {
+        ("windows_changed",): ToolRequest("open_window", {"uri": uri, "text": "new"}, 60),
+        ("window_updated", uri): ToolRequest("touch_window", {"uri": uri}, 60),
+        ("tools_changed",): ToolRequest("grow", {"name": "novel"}, 60),
+    }
     async with session(http("streamable", port), events=events) as one:
-        await one.call_tool(ToolRequest("open_window", {"uri": uri, "text": "new"}, 60))
-        await events.until(lambda _: events.of("windows_changed"))
-        await one.call_tool(ToolRequest("touch_window", {"uri": uri}, 60))
-        await events.until(lambda _: events.of("window_updated", uri))
-        await one.call_tool(ToolRequest("grow", {"name": "novel"}, 60))
-        await events.until(lambda _: events.of("tools_changed"))
+        for event, call in changes.items():
+            await one.call_tool(call)
+            await events.until(lambda _, event=event: events.of(*event))
 
 
-@pytest.mark.covers("mcp-transports")
 @pytest.mark.parametrize("kind", ["streamable", "sse"])
 async def test_an_unreachable_server_is_reported_at_once(kind: str) -> None:
     with within(2), pytest.raises(ServerGone, match="ConnectError"):
-        async with session(http(kind, free_port())):
-            pass
+        await start_and_stop(http(kind, free_port()))
 
 
-@pytest.mark.covers("mcp-transports")
 @pytest.mark.parametrize("kind", ["streamable", "sse"])
 async def test_a_url_without_an_mcp_server_is_refused(kind: str, port: int) -> None:
     with pytest.raises(ServerFailure, match=r"404|Not Found"):
-        async with session(http(kind, port, url=f"http://127.0.0.1:{port}/elsewhere")):
-            pass
+        await start_and_stop(http(kind, port, url=f"http://127.0.0.1:{port}/elsewhere"))
 
 
 @every_kind
-@pytest.mark.covers("mcp-transports")
 async def test_a_killed_server_is_noticed_in_a_call_and_while_idle(kind: str, legacy: bool) -> None:
     idle, busy = Notebook(), Notebook()
     with serving() as (port, process):
@@ -128,7 +126,7 @@ async def test_a_killed_server_is_noticed_in_a_call_and_while_idle(kind: str, le
             await busy.until(lambda _: busy.of("lost"))
 
 
-@pytest.mark.covers("mcp-transports", "supervise-restart")
+@pytest.mark.covers("supervise-restart")
 async def test_a_session_that_the_server_has_forgotten_is_lost() -> None:
     events = Notebook()
     async with AsyncExitStack() as later:
@@ -141,7 +139,6 @@ async def test_a_session_that_the_server_has_forgotten_is_lost() -> None:
                 await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 60))
 
 
-@pytest.mark.covers("mcp-transports")
 async def test_the_certificates_of_the_machine_are_read_once_for_all_servers(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,24 +152,20 @@ async def test_the_certificates_of_the_machine_are_read_once_for_all_servers(
 
 
 @every_kind
-@pytest.mark.covers("mcp-transports")
 async def test_headers_are_sent_and_a_refusal_asks_for_authentication(
     kind: str, legacy: bool, guarded_port: int
 ) -> None:
     async with session(http(kind, guarded_port, headers={"Authorization": "Bearer sesame"}), legacy=legacy) as one:
         await one.call_tool(ToolRequest("add", {"a": 1, "b": 1}, 60))
     with pytest.raises(AuthRequired, match="HTTP 401"):
-        async with session(http(kind, guarded_port), legacy=legacy):
-            pass
+        await start_and_stop(http(kind, guarded_port), legacy=legacy)
 
 
-@pytest.mark.covers("mcp-transports")
 async def test_a_session_is_deleted_if_so_configured_and_a_refused_post_does_not_hang(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with serving(token="post:sesame", log=str(log)) as (port, _):
         with within(2), pytest.raises(AuthRequired, match="HTTP 401"):
-            async with session(http("sse", port)):
-                pass
+            await start_and_stop(http("sse", port))
         for terminate in (False, True):
             headers = {"Authorization": "Bearer sesame"}
             config = http("streamable", port, headers=headers, terminate_on_close=terminate)
@@ -181,7 +174,6 @@ async def test_a_session_is_deleted_if_so_configured_and_a_refused_post_does_not
             assert ("DELETE /mcp" in log.read_text()) is terminate
 
 
-@pytest.mark.covers("mcp-transports")
 async def test_a_silent_server_is_checked_and_lost_only_if_it_does_not_answer() -> None:
     books = [Notebook() for _ in KINDS]
     with serving() as (port, process):
@@ -199,30 +191,20 @@ async def test_a_silent_server_is_checked_and_lost_only_if_it_does_not_answer() 
             os.kill(process.pid, signal.SIGCONT)
 
 
-@pytest.mark.covers("mcp-transports")
 @pytest.mark.parametrize("kind", ["streamable", "sse"])
 async def test_a_server_that_answers_in_html_is_refused(kind: str) -> None:
-    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next((int(line[16:]) for line in head.lower().splitlines() if line.startswith(b"content-length:")), 0)
-        await reader.readexactly(length)
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\nhi")
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(page, "127.0.0.1", 0) as server:
+    async with answering("200 OK\r\ncontent-type: text/html", "hi") as page:
         with pytest.raises(ServerFailure, match=r"content type|stream of events"):
-            async with session(http(kind, server.sockets[0].getsockname()[1]), policy=quick(start_limit=3)):
-                pass
+            await start_and_stop(http(kind, 0, url=page.url + PATHS[kind]), policy=quick(start_limit=3))
 
 
 @every_kind
-@pytest.mark.covers("mcp-transports", "questions-rounds", "questions-push", "server-logs")
+@pytest.mark.covers("questions-rounds", "questions-push", "server-logs")
 async def test_questions_logs_and_nulls_work_over_http(kind: str, legacy: bool, port: int) -> None:
     told: list[LogMessage] = []
     person = Person(**{"Your name?": {"name": "Ada"}, "Sure, Ada?": {"sure": True}})
     async with session(http(kind, port), legacy=legacy, on_log=told.append) as one:
-        await one.set_log_level("info")
+        await one.request_logs("info")
         assert text_of(await one.call_tool(ToolRequest("greet", {}, 30, on_input=person))) == "Hello, Ada"
         assert [each.params["message"] for each in person.asked] == ["Your name?", "Sure, Ada?"]
         await until(lambda: told)

@@ -13,8 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.cli.programs import Place, good
 from tests.ports import free_port
+from tests.stage.place import Place, good
+from tests.stage.web import fetch
 
 FILES = Path(__file__).parents[2] / "examples" / "monitoring"
 PATIENCE = 60.0
@@ -51,12 +52,11 @@ def test_promtool_accepts_the_rules_and_their_tests_pass() -> None:
 class Scraped:
     """A Prometheus that scrapes a Server and a computer."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
-        self._url, self._session = url, session
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     async def query(self, expression: str) -> list[Any]:
-        async with self._session.get(f"{self._url}/api/v1/query", params={"query": expression}) as response:
-            answer = await response.json()
+        answer = (await fetch(f"{self._url}/api/v1/query", params={"query": expression})).json
         assert answer["status"] == "success", (expression, answer)
         return list(answer["data"]["result"])
 
@@ -66,42 +66,37 @@ class Scraped:
                 try:
                     if await self.query(expression):
                         return
-                except aiohttp.ClientError:
+                except (aiohttp.ClientError, json.JSONDecodeError):  # it is starting
                     pass
                 await asyncio.sleep(0.1)
 
 
 @pytest.fixture
-async def scraped(tmp_path: Path) -> AsyncIterator[tuple[Scraped, dict[str, str]]]:
+async def scraped(place: Place, tmp_path: Path) -> AsyncIterator[tuple[Scraped, dict[str, str]]]:
     """Prometheus after some calls, and the URLs that it scrapes."""
-    place = Place(tmp_path)
     config = place.write({"good": good()})
+    server = await place.start("server", "--port", "0", "--metrics")
+    url = (await server.says("listening on ")).removeprefix("listening on ")
+    words = ("--name", "laptop", "--url", url, "--config", str(config), "--metrics-port", "0")
+    computer = await place.start("computer", *words)
+    own = (await computer.says("metrics at ")).removeprefix("metrics at ").removesuffix("/metrics")
+    await computer.says("ready")
+    await computer.says("joined ")
+    urls, port = {"a2c-server": url, "a2c-computer": own}, free_port()
+    prometheus = await start_prometheus(tmp_path, urls, port)
     try:
-        server = await place.start("server", "--port", "0", "--metrics")
-        url = (await server.says("listening on ")).removeprefix("listening on ")
-        words = ("--name", "laptop", "--url", url, "--config", str(config), "--metrics-port", "0")
-        computer = await place.start("computer", *words)
-        own = (await computer.says("metrics at ")).removeprefix("metrics at ").removesuffix("/metrics")
-        await computer.says("ready")
-        await computer.says("joined ")
-        urls, port = {"a2c-server": url, "a2c-computer": own}, free_port()
-        prometheus = await start_prometheus(tmp_path, urls, port)
-        try:
-            async with aiohttp.ClientSession() as session:
-                scraped = Scraped(f"http://127.0.0.1:{port}", session)
-                await scraped.until("count(a2c_connections) and count(a2c_computer_tools)")
-                for number in (1, 2, 3):
-                    ended = await place.run("agent", "call", "laptop", "add", "a=1", "b=2", "--url", url)
-                    assert ended.code == 0, ended.err
-                    await scraped.until(f'a2c_calls_total{{event="client:tool_call"}} == {number}')  # a rate needs two
-                await scraped.until('rate(a2c_calls_total{event="client:tool_call"}[1m]) > 0')
-                await scraped.until("rate(a2c_computer_call_duration_seconds_count[1m]) > 0")
-                yield scraped, urls
-        finally:
-            prometheus.terminate()
-            await prometheus.wait()
+        scraped = Scraped(f"http://127.0.0.1:{port}")
+        await scraped.until("count(a2c_connections) and count(a2c_computer_tools)")
+        for number in (1, 2, 3):
+            ended = await place.run("agent", "call", "laptop", "add", "a=1", "b=2", "--url", url)
+            assert ended.code == 0, ended.err
+            await scraped.until(f'a2c_calls_total{{event="client:tool_call"}} == {number}')  # a rate needs two
+        await scraped.until('rate(a2c_calls_total{event="client:tool_call"}[1m]) > 0')
+        await scraped.until("rate(a2c_computer_call_duration_seconds_count[1m]) > 0")
+        yield scraped, urls
     finally:
-        await place.end()
+        prometheus.terminate()
+        await prometheus.wait()
 
 
 async def start_prometheus(folder: Path, urls: dict[str, str], port: int) -> asyncio.subprocess.Process:
@@ -132,36 +127,25 @@ def queries_of_dashboard() -> list[tuple[str, str]]:
     return found
 
 
-async def test_every_query_of_the_dashboard_is_answered_by_prometheus(
-    scraped: tuple[Scraped, dict[str, str]],
-) -> None:
+async def test_every_query_of_the_dashboard_is_answered_by_prometheus(scraped: tuple[Scraped, dict[str, str]]) -> None:
     prometheus, urls = scraped
     empty = {title for title, expression in queries_of_dashboard() if not await prometheus.query(expression)}
     assert empty <= EMPTY
     alerts = {each["metric"]["alertname"] for each in await prometheus.query('ALERTS{alertstate="firing"}')}
     assert alerts == set()
-    async with aiohttp.ClientSession() as session:
-        for url in urls.values():
-            async with session.get(f"{url}/metrics") as response:
-                text = await response.text()
-            assert promtool("check", "metrics", input=text) == "", "promtool finds nothing to improve"
+    for url in urls.values():
+        metrics = await fetch(f"{url}/metrics")
+        assert promtool("check", "metrics", input=metrics.text) == "", "promtool finds nothing to improve"
 
 
 def test_the_dashboard_shows_every_metric() -> None:
-    from a2c_smcp.telemetry.catalog import COMPUTER, SERVER
+    from a2c_smcp.telemetry.metrics import COMPUTER, SERVER
 
     shown = " ".join(expression for _, expression in queries_of_dashboard())
     for_alerts = (FILES / "alerts.yml").read_text("utf-8")
     hidden = {spec.name for spec in (*SERVER, *COMPUTER) if spec.name not in shown + for_alerts}
     assert hidden == {
-        "a2c_build_info",
-        "a2c_computer_build_info",
-        "a2c_computer_calls_in_flight",
-        "a2c_computer_blobs_total",
-        "a2c_computer_refused_total",
-        "a2c_computer_tools",
-        "a2c_connects_total",
-        "a2c_sessions",
-        "process_open_fds",
-        "process_start_time_seconds",
+        *("a2c_build_info", "a2c_computer_build_info", "a2c_computer_calls_in_flight", "a2c_computer_blobs_total"),
+        *("a2c_computer_refused_total", "a2c_computer_tools", "a2c_connects_total", "a2c_sessions"),
+        *("process_open_fds", "process_start_time_seconds"),
     }

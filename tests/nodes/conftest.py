@@ -10,25 +10,15 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.server.directory.nodes import Pace
+from a2c_smcp.server.cluster.memory import Pace
 from tests.nodes.processes import Cluster, cluster
-from tests.valkey import Valkey, running_valkey
+from tests.valkey import Valkey
 
 Start = Callable[..., Awaitable[Cluster]]
+Record = Callable[[str, object], None]
+SECRET = "a-secret-of-sixteen-or-more"
 CALM = Pace(lease=600, beat=60, patience=10)
 """Nothing is said to the store but what somebody wants of it."""
-
-
-@pytest.fixture(scope="session")
-def lasting_valkey() -> Iterator[Valkey]:
-    with running_valkey() as valkey:
-        yield valkey
-
-
-@pytest.fixture
-def valkey(lasting_valkey: Valkey) -> Valkey:
-    """The store of the test's nodes."""
-    return lasting_valkey
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from tests.balancer import Balancer
+from tests.balancer import Balancer, exchange
 from tests.nodes.processes import NodeProcess
 
 __all__ = ["Front"]
@@ -39,20 +39,7 @@ class Front(Balancer):
 
     async def _exchange(self, node: NodeProcess, *ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
         self._carried[node.name] += 1
-        tasks = [asyncio.create_task(_pump(*way)) for way in ways]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await exchange(*ways)
         finally:
             self._carried[node.name] -= 1
-            for task in tasks:
-                task.cancel()
-            for _, sink in ways:
-                sink.close()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await source.read(65536):
-            sink.write(data)
-            await sink.drain()

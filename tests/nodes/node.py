@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from a2c_smcp.server import Limits, Settings, create_app
-from a2c_smcp.server.directory.nodes import Pace
-from a2c_smcp.server.directory.redis import RedisDirectory
+from a2c_smcp.server.cluster.memory import Pace
+from a2c_smcp.server.cluster.redis import RedisDirectory
 from a2c_smcp.server.run import address_of, listen, serving
 
 __all__ = ["Plan", "run"]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from multiprocessing import get_context
@@ -14,19 +14,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import aiohttp
-
-from a2c_smcp.server.directory.nodes import Pace
+from a2c_smcp.server.cluster.memory import Pace
 from tests.nodes.node import Plan, run
 from tests.peer import PATIENCE, Peer
+from tests.stage.web import fetch
 
-__all__ = [
-    "LIMITS",
-    "QUICK",
-    "Cluster",
-    "NodeProcess",
-    "seconds_since",
-]
+__all__ = ["LIMITS", "QUICK", "Cluster", "NodeProcess", "seconds_since"]
 
 QUICK = Pace(lease=2.0, beat=0.2, margin=0.4, patience=0.5, retry=0.1, return_grace=1.0, linger=2.0)
 """For faults that are waited for. The defaults, some seconds longer, are looked at once."""
@@ -85,12 +78,8 @@ class NodeProcess:
 
     async def readiness(self) -> tuple[int, dict[str, Any]]:
         """What it tells a load balancer."""
-        async with aiohttp.ClientSession() as http, http.get(f"{self.url}/readyz") as response:
-            return response.status, await response.json()
-
-    async def status_of(self, path: str) -> int:
-        async with aiohttp.ClientSession() as http, http.get(self.url + path) as response:
-            return response.status
+        response = await fetch(f"{self.url}/readyz")
+        return response.status, response.json
 
     async def until_it_is(self, status: str, seconds: float = 60) -> None:
         async with asyncio.timeout(seconds):
@@ -121,6 +110,9 @@ class Cluster:
         self._pace = pace
         self._limits = {**LIMITS, **(limits or {})}
         self._peers: list[Peer] = []
+
+    def __iter__(self) -> Iterator[NodeProcess]:
+        return iter(self.nodes)
 
     async def start(self, count: int) -> Sequence[NodeProcess]:
         """So many more."""
@@ -157,15 +149,9 @@ class Cluster:
 
     def _plan(self, name: str) -> Plan:
         log = str(self._folder / f"{name}-{uuid4().hex[:6]}.log")
-        return Plan(
-            store=self._store,
-            prefix=self.prefix,
-            name=name,
-            log=log,
-            pace=self._pace,
-            limits=dict(self._limits),
-            audit=self.audit_of(name) if self._is_audited else None,
-        )
+        audit = self.audit_of(name) if self._is_audited else None
+        options: dict[str, Any] = {"pace": self._pace, "limits": dict(self._limits), "audit": audit}
+        return Plan(store=self._store, prefix=self.prefix, name=name, log=log, **options)
 
     def audit_of(self, name: str) -> Path:
         """The audit file of the node of this name."""

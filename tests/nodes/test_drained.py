@@ -4,78 +4,64 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.server.directory.nodes import Pace
-from tests.agent.twins import SOON
+from a2c_smcp.server.cluster.memory import Pace
 from tests.computer.hosted import hosted
-from tests.nodes.conftest import Start
+from tests.nodes.conftest import SECRET, Record, Start
 from tests.nodes.front import Front
 from tests.nodes.processes import seconds_since
-from tests.nodes.work import Worker, at_work
+from tests.stage.agent import SOON
+from tests.stage.calls import RESULT, Gate
+from tests.stage.web import fetch
+from tests.stage.worker import Worker
 from tests.waiting import until
 
-Record = Callable[[str, object], None]
-SECRET = "a-secret-of-sixteen-or-more"
-DONE = {"content": [{"type": "text", "text": "done"}], "isError": False}
+pytestmark = pytest.mark.covers("nodes-drained")
 
 
-@pytest.mark.covers("nodes-drained")
-async def test_a_draining_node_disconnects_idle_clients_at_once_and_lets_calls_in_flight_finish(
-    start: Start, office: str
-) -> None:
-    nodes = await start(2)
-    one, two = nodes.nodes
+async def test_a_draining_node_disconnects_idle_clients_and_lets_calls_finish(start: Start, office: str) -> None:
+    one, two = nodes = await start(2)
     agent = await nodes.connect(one, "agent", "planner", office)
     busy = await nodes.connect(two, "computer", "busy", office, instance=SECRET)
     idle = await nodes.connect(two, "computer", "idle", office, instance=SECRET)
     polling = await nodes.connect(two, "computer", "polling", office, transports=["polling"])
-    go = asyncio.Event()
-
-    async def work(_: Any) -> Any:
-        await go.wait()
-        return DONE
-
-    for each in (busy, polling):
-        each.answers("client:tool_call", work)
+    gate = Gate()
+    for computer in (busy, polling):
+        computer.answers("client:tool_call", gate)
     running = [asyncio.create_task(agent.call_tool(name, timeout=20)) for name in ("busy", "polling")]
     await asyncio.gather(busy.was_asked("client:tool_call"), polling.was_asked("client:tool_call"))
     draining = asyncio.create_task(two.drain())
     await until(lambda: not idle.client.connected)
     assert await two.readiness() == (503, {"status": "draining", "node": "n2"})
-    assert await two.status_of("/socket.io/?EIO=4&transport=polling") == 503, "newcomers are refused"
+    assert (await fetch(f"{two.url}/socket.io/?EIO=4&transport=polling")).status == 503, "newcomers are refused"
     waiting = [asyncio.create_task(agent.call_tool(name, timeout=20)) for name in ("busy", "idle")]
     again = await nodes.connect(one)
-    again.answers("client:tool_call", DONE)
+    again.answers("client:tool_call", RESULT)
     await again.join("computer", "idle", office, instance=SECRET)
-    assert await waiting[1] == DONE
+    assert await waiting[1] == RESULT
     assert busy.client.connected
     assert not waiting[0].done()
-    go.set()
-    assert await asyncio.gather(*running) == [DONE, DONE]
+    gate.open()
+    assert await asyncio.gather(*running) == [RESULT, RESULT]
     back = await nodes.connect(one)
-    back.answers("client:tool_call", DONE)
+    back.answers("client:tool_call", RESULT)
     assert await draining == 0
     await back.join("computer", "busy", office, instance=SECRET)
-    assert await waiting[0] == DONE
+    assert await waiting[0] == RESULT
     assert len(busy.asked) == 1, "what came later was kept for where it is now"
     await agent.hears("notify:leave_office", computer="polling")
     told = [(event, data["computer"]) for event, data in await agent.heard_until_now()]
     assert told[3:] == [("notify:leave_office", "polling")], "only who has no instance has left"
 
 
-@pytest.mark.covers("nodes-drained")
-async def test_a_call_that_outlasts_the_drain_is_sent_again_where_its_computer_is_next(
-    start: Start, office: str, tmp_path: Path
-) -> None:
-    nodes = await start(3, limits={"drain_timeout": 0.3})
-    one, two, three = nodes.nodes
+async def test_a_call_that_outlasts_a_drain_follows_its_computer(start: Start, office: str, tmp_path: Path) -> None:
+    one, two, three = nodes = await start(3, limits={"drain_timeout": 0.3})
     worker = Worker()
     agent = await nodes.connect(one, "agent", "planner", office)
     async with Front([two, three]) as front, hosted(worker.computer, front.url, office, tmp_path, reconnect=SOON):
@@ -88,10 +74,8 @@ async def test_a_call_that_outlasts_the_drain_is_sent_again_where_its_computer_i
         assert worker.runs == {1: 1}
 
 
-@pytest.mark.covers("nodes-drained")
 async def test_a_member_that_does_not_come_back_after_a_drain_leaves_once(start: Start, office: str) -> None:
-    nodes = await start(3)
-    one, two, three = nodes.nodes
+    one, two, three = nodes = await start(3)
     watchers = [await nodes.connect(node, "computer", f"watcher-{node.name}", office) for node in (one, three)]
     await nodes.connect(two, "agent", "planner", office, instance=SECRET)
     assert await two.drain() == 0
@@ -102,13 +86,9 @@ async def test_a_member_that_does_not_come_back_after_a_drain_leaves_once(start:
         assert told == ["notify:enter_office", "notify:leave_office"]
 
 
-@pytest.mark.covers("nodes-drained")
-async def test_a_restarted_node_keeps_seats_for_members_that_come_back_and_releases_the_others(
-    start: Start, office: str
-) -> None:
+async def test_a_restarted_node_keeps_the_seats_of_those_who_come_back(start: Start, office: str) -> None:
     """The only one there is, even: its clients have nowhere else to go."""
-    nodes = await start(1, pace=Pace(lease=30, linger=30))
-    (node,) = nodes.nodes
+    (node,) = nodes = await start(1, pace=Pace(lease=30, linger=30))
     await nodes.connect(node, "agent", "planner", office, instance=SECRET)
     for name in ("laptop", "lost"):
         await nodes.connect(node, "computer", name, office, instance=SECRET)
@@ -119,9 +99,9 @@ async def test_a_restarted_node_keeps_seats_for_members_that_come_back_and_relea
     agent = await nodes.connect(node, "agent", "planner", office, instance=SECRET)
     calls = [asyncio.create_task(agent.call_tool(name, timeout=20)) for name in ("laptop", "lost")]
     laptop = await nodes.connect(node)
-    laptop.answers("client:tool_call", DONE)
+    laptop.answers("client:tool_call", RESULT)
     await laptop.join("computer", "laptop", office, instance=SECRET)
-    assert await calls[0] == DONE
+    assert await calls[0] == RESULT
     assert (await calls[1])["error"]["code"] == 404
     told = [(event, data["computer"]) for event, data in await agent.heard_until_now()]
     assert told == [("notify:leave_office", "lost")]
@@ -170,7 +150,7 @@ class Load:
         self.slowest = max(self.slowest, seconds_since(begun))
 
 
-@pytest.mark.covers("nodes-drained", "agent-rejoins")
+@pytest.mark.covers("agent-rejoins")
 async def test_a_rolling_restart_of_three_nodes_under_a_hundred_calls_a_second_loses_none_and_doubles_none(
     start: Start, office: str, tmp_path: Path, record_testsuite_property: Record
 ) -> None:
@@ -179,7 +159,7 @@ async def test_a_rolling_restart_of_three_nodes_under_a_hundred_calls_a_second_l
     async with (
         Front(nodes.nodes) as front,
         hosted(worker.computer, front.url, office, tmp_path, reconnect=SOON),
-        at_work(front.url, office) as agent,
+        AsyncSMCPAgentClient("planner", url=front.url, office=office, reconnect=SOON) as agent,
     ):
         load = Load(agent, rate=100)
         async with load.going_on():

@@ -4,55 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from a2c_smcp.server.directory.nodes import Pace
-from tests.agent.twins import SOON
+from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.server.cluster.memory import Pace
 from tests.computer.hosted import hosted
-from tests.nodes.conftest import Start
+from tests.nodes.conftest import SECRET, Record, Start
 from tests.nodes.front import Front
-from tests.nodes.processes import Cluster, seconds_since
-from tests.nodes.work import Worker, at_work
-from tests.peer import Peer
+from tests.nodes.processes import seconds_since
+from tests.stage.agent import SOON
+from tests.stage.calls import RESULT, Gate, running_call
+from tests.stage.worker import Worker
 from tests.waiting import until
 
-Record = Callable[[str, object], None]
-SECRET = "a-secret-of-sixteen-or-more"
+pytestmark = pytest.mark.covers("nodes-killed")
 
 
-def error_of(answer: Any) -> tuple[int, str]:
-    return answer["error"]["code"], answer["error"]["message"]
+def code_of(answer: Any) -> int:
+    return int(answer["error"]["code"])
 
 
-async def call_until_it_runs(agent: Peer, computer: Peer) -> asyncio.Task[Any]:
-    """A call that the computer has been asked for, and does not answer."""
-    computer.answers("client:tool_call", lambda _: asyncio.sleep(60))
-    call = asyncio.create_task(agent.call_tool(computer.name, timeout=30))
-    await computer.was_asked("client:tool_call")
-    return call
-
-
-@pytest.mark.covers("nodes-killed")
 async def test_callers_of_members_that_died_with_their_node_are_told_at_once_and_the_office_once(
     start: Start, office: str, record_testsuite_property: Record
 ) -> None:
     """At the pace that nodes have by default."""
-    nodes = await start(3, pace=Pace())
-    one, two, three = nodes.nodes
+    one, two, three = nodes = await start(3, pace=Pace())
     agent = await nodes.connect(one, "agent", "planner", office)
     others = [await nodes.connect(node, "computer", f"watcher-{node.name}", office) for node in (one, three)]
     computer = await nodes.connect(two, "computer", "laptop", office)
-    running = await call_until_it_runs(agent, computer)
+    running = await running_call(agent, computer, Gate(), timeout=30)
     await two.kill()
     killed = time.monotonic()
     asked = time.monotonic()
-    assert error_of(await agent.call_tool("laptop"))[0] == 404
+    assert code_of(await agent.call_tool("laptop")) == 404
     new = seconds_since(asked)
-    assert error_of(await running)[0] == 404
+    assert code_of(await running) == 404
     in_flight = seconds_since(killed)
     for each in (agent, *others):
         await each.hears("notify:leave_office", computer="laptop")
@@ -69,106 +58,89 @@ async def test_callers_of_members_that_died_with_their_node_are_told_at_once_and
         assert told.count("notify:leave_office") == 1
 
 
-@pytest.mark.covers("nodes-killed", "agent-rejoins")
-async def test_a_computer_whose_node_is_killed_resumes_on_another_and_is_asked_again_there_without_doing_it_twice(
+@pytest.mark.covers("agent-rejoins")
+async def test_a_computer_whose_node_is_killed_resumes_on_another_and_does_nothing_twice(
     start: Start, office: str, tmp_path: Path, record_testsuite_property: Record
 ) -> None:
-    nodes = await start(3)
-    one, two, three = nodes.nodes
+    one, two, three = nodes = await start(3)
     worker = Worker()
     agent = await nodes.connect(one, "agent", "planner", office)
+
+    def call(number: int) -> asyncio.Task[Any]:
+        return asyncio.create_task(agent.call_tool("laptop", "work", params={"number": number}, timeout=20))
+
     async with Front([two, three]) as front, hosted(worker.computer, front.url, office, tmp_path, reconnect=SOON):
         assert front.carries(two) == 1
-        calls = [asyncio.create_task(_work(agent, number)) for number in range(20)]
+        calls = [call(number) for number in range(20)]
         await until(lambda: len(worker.runs) == 20)
         await two.kill()
         killed = time.monotonic()
-        late = asyncio.create_task(_work(agent, 20))
+        calls.append(call(20))
         await until(lambda: worker.runs[20])
-        record_testsuite_property(
-            "seconds until the computer has resumed and is called again", round(seconds_since(killed), 3)
-        )
+        record_testsuite_property("seconds until the computer is called again", round(seconds_since(killed), 3))
         worker.go.set()
-        answers = await asyncio.gather(*calls, late)
+        answers = await asyncio.gather(*calls)
         assert [answer["content"][0]["text"] for answer in answers] == [str(number) for number in range(21)]
         assert worker.runs == dict.fromkeys(range(21), 1)
         heard = [event for event, data in await agent.heard_until_now() if "office" in event]
         assert heard == ["notify:enter_office"], "nobody has seen it leave"
 
 
-async def _work(agent: Peer, number: int) -> Any:
-    return await agent.call_tool("laptop", "work", params={"number": number}, timeout=20)
-
-
-@pytest.mark.covers("nodes-killed")
 async def test_a_python_socketio_computer_that_resumes_is_sent_the_calls_in_flight(start: Start, office: str) -> None:
-    nodes = await start(3)
-    one, two, three = nodes.nodes
+    one, two, three = nodes = await start(3)
     agent = await nodes.connect(one, "agent", "planner", office)
     computer = await nodes.connect(two, "computer", "laptop", office, instance=SECRET)
-    running = await call_until_it_runs(agent, computer)
+    running = await running_call(agent, computer, Gate(), timeout=30)
     await two.kill()
     waiting = asyncio.create_task(agent.call_tool("laptop"))
     again = await nodes.connect(three)
-    again.answers("client:tool_call", {"content": [], "isError": False})
+    again.answers("client:tool_call", RESULT)
     await again.join("computer", "laptop", office, instance=SECRET)
-    for call in (running, waiting):
-        assert await call == {"content": [], "isError": False}
+    assert await asyncio.gather(running, waiting) == [RESULT, RESULT]
     assert len(await again.was_asked("client:tool_call", 2)) == 2
     assert agent.heard[1:] == []
 
 
-@pytest.mark.covers("nodes-killed")
-async def test_a_computer_that_resumes_on_another_node_hears_of_a_cancel_that_it_has_missed(
-    start: Start, office: str
-) -> None:
-    nodes = await start(3, limits={"cancel_grace": 2})
-    one, two, three = nodes.nodes
+async def test_a_computer_that_resumes_on_another_node_hears_of_a_missed_cancel(start: Start, office: str) -> None:
+    one, two, three = nodes = await start(3, limits={"cancel_grace": 2})
     agent = await nodes.connect(one, "agent", "planner", office)
     computer = await nodes.connect(two, "computer", "laptop", office, instance=SECRET)
-    running = await call_until_it_runs(agent, computer)
+    running = await running_call(agent, computer, Gate(), timeout=30)
     req_id = computer.asked[0][1]["req_id"]
     await two.kill()
     await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": req_id})
     again = await nodes.connect(three, "computer", "laptop", office, instance=SECRET)
     assert await again.hears("notify:tool_call_cancel") == {"agent": "planner", "req_id": req_id}
     assert again.asked == []
-    assert error_of(await running)[0] == 499
+    assert code_of(await running) == 499
 
 
-@pytest.mark.covers("nodes-killed")
-async def test_calls_to_a_computer_that_does_not_come_back_are_answered_when_its_node_is_buried(
-    start: Start, office: str
-) -> None:
-    nodes = await start(2)
-    one, two = nodes.nodes
+async def test_calls_to_a_lost_computer_are_answered_when_its_node_is_buried(start: Start, office: str) -> None:
+    one, two = nodes = await start(2)
     agent = await nodes.connect(one, "agent", "planner", office)
     computer = await nodes.connect(two, "computer", "laptop", office, instance=SECRET)
-    running = await call_until_it_runs(agent, computer)
+    running = await running_call(agent, computer, Gate(), timeout=30)
     await two.kill()
     waiting = asyncio.create_task(agent.call_tool("laptop", timeout=30))
     for call in (running, waiting):
-        assert error_of(await call)[0] == 404
+        assert code_of(await call) == 404
     await agent.hears("notify:leave_office", computer="laptop")
 
 
-@pytest.mark.covers("nodes-killed", "agent-rejoins")
+@pytest.mark.covers("agent-rejoins")
 async def test_an_agent_whose_node_is_killed_asks_again_on_another_and_the_tool_has_run_once(
     start: Start, office: str, tmp_path: Path
 ) -> None:
-    nodes = await start(3)
-    one, two, three = nodes.nodes
+    one, two, three = await start(3)
     worker = Worker()
     async with (
         hosted(worker.computer, one.url, office, tmp_path, reconnect=SOON),
         Front([two, three]) as front,
-        at_work(front.url, office) as agent,
+        AsyncSMCPAgentClient("planner", url=front.url, office=office, reconnect=SOON) as agent,
     ):
         assert front.carries(two) == 1
-        calls = [
-            asyncio.create_task(agent.emit_tool_call("laptop", "work", {"number": number}, timeout=20))
-            for number in range(20)
-        ]
+        asked = [agent.emit_tool_call("laptop", "work", {"number": number}, timeout=20) for number in range(20)]
+        calls = [asyncio.create_task(each) for each in asked]
         await until(lambda: len(worker.runs) == 20)
         await two.kill()
         await until(lambda: front.carries(three) == 1)
@@ -177,39 +149,23 @@ async def test_an_agent_whose_node_is_killed_asks_again_on_another_and_the_tool_
         assert worker.runs == dict.fromkeys(range(20), 1)
 
 
-@pytest.mark.covers("nodes-killed")
-async def test_an_answer_that_came_while_the_agents_node_was_dead_is_kept_for_the_same_request(
-    start: Start, office: str
-) -> None:
+async def test_an_answer_to_a_dead_node_is_kept_for_the_same_request(start: Start, office: str) -> None:
     """A computer of another make does not know a request again: the node of the computer does."""
-    nodes = await start(3)
-    one, two, three = nodes.nodes
+    one, two, three = nodes = await start(3)
     computer = await nodes.connect(one, "computer", "laptop", office)
     agent = await nodes.connect(two, "agent", "planner", office, instance=SECRET)
-    go = asyncio.Event()
-
-    async def work(_: Any) -> Any:
-        await go.wait()
-        return {"content": [{"type": "text", "text": "done"}], "isError": False}
-
-    computer.answers("client:tool_call", work)
-    call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=20))
-    await computer.was_asked("client:tool_call")
+    gate = Gate()
+    call = await running_call(agent, computer, gate, req_id="r1", timeout=20)
     await two.kill()
-    go.set()
+    gate.open()
     again = await nodes.connect(three, "agent", "planner", office, instance=SECRET)
-    answer = await again.call_tool("laptop", req_id="r1", timeout=20)
-    assert answer["content"][0]["text"] == "done"
+    assert await again.call_tool("laptop", req_id="r1", timeout=20) == RESULT
     assert len(computer.asked) == 1
     call.cancel()
 
 
-@pytest.mark.covers("nodes-killed")
-async def test_seats_of_a_killed_node_are_freed_for_others_and_its_name_for_a_successor(
-    start: Start, office: str
-) -> None:
-    nodes: Cluster = await start(2)
-    one, two = nodes.nodes
+async def test_seats_of_a_killed_node_are_freed_and_its_name_is_for_a_successor(start: Start, office: str) -> None:
+    one, two = nodes = await start(2)
     watcher = await nodes.connect(one, "computer", "watcher", office)
     await nodes.connect(two, "agent", "planner", office)
     await two.kill()

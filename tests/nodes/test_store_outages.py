@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 from typing import Any
 
 import pytest
 
+from a2c_smcp.agent import AsyncSMCPAgentClient
 from tests.computer.hosted import hosted
-from tests.nodes.conftest import Start
+from tests.nodes.conftest import SECRET, Record, Start
 from tests.nodes.processes import QUICK, Cluster, NodeProcess, seconds_since
-from tests.nodes.work import Worker, at_work
 from tests.peer import Peer
+from tests.stage.agent import SOON
+from tests.stage.calls import RESULT, Gate
+from tests.stage.worker import Worker
 from tests.valkey import Valkey, running_valkey
 from tests.waiting import until, until_it_goes
 
-Record = Callable[[str, object], None]
-DONE = {"content": [{"type": "text", "text": "done"}], "isError": False}
+pytestmark = pytest.mark.covers("nodes-store-lost")
+
 DELIVERED = {"delivered": True}
 ENTER_LEAVE = ("notify:enter_office", "notify:leave_office")
 COMPUTERS = ("near", "far", "newcomer")
@@ -38,15 +42,22 @@ def valkey() -> Iterator[Valkey]:
         yield valkey
 
 
+@dataclass
 class Stage:
     """On one node an agent and a computer of its office, on the other another computer of the office."""
 
-    def __init__(self, nodes: Cluster, agent: Peer, near: Peer, far: Peer, newcomer: Peer) -> None:
-        self.nodes, self.agent, self.near, self.far, self.newcomer = nodes, agent, near, far, newcomer
+    nodes: Cluster
+    agent: Peer
+    near: Peer
+    far: Peer
+    newcomer: Peer
 
     @property
     def one(self) -> NodeProcess:
         return self.nodes.nodes[0]
+
+    async def until_they_are(self, status: str, seconds: float = 60) -> None:
+        await asyncio.gather(*(node.until_it_is(status, seconds) for node in self.nodes))
 
     async def join(self) -> Any:
         request = {"role": "computer", "name": "newcomer", "office_id": self.agent.office}
@@ -66,13 +77,12 @@ class Stage:
 
 @pytest.fixture
 async def stage(start: Start, office: str) -> Stage:
-    nodes = await start(2)
-    one, two = nodes.nodes
+    one, two = nodes = await start(2)
     agent = await nodes.connect(one, "agent", "planner", office)
     near, far = [await nodes.connect(node, "computer", name, office) for node, name in ((one, "near"), (two, "far"))]
     for computer in (near, far):
-        computer.answers("client:tool_call", DONE)
-        assert await agent.call_tool(computer.name) == DONE
+        computer.answers("client:tool_call", RESULT)
+        assert await agent.call_tool(computer.name) == RESULT
     return Stage(nodes, agent, near, far, await nodes.connect(one))
 
 
@@ -87,7 +97,7 @@ async def check_that_only_the_node_itself_goes_on(stage: Stage, seconds: float) 
     took = seconds_since(begun)
     assert (joined[0], joined[1][:3]) == (False, "503")
     assert took <= seconds
-    assert await stage.agent.call_tool("near") == DONE, "still under its lease"
+    assert await stage.agent.call_tool("near") == RESULT, "still under its lease"
     assert await stage.one.readiness() == (503, {"status": "degraded", "node": "n1"})
     begun = time.monotonic()
     far, joined = await asyncio.gather(stage.agent.call_tool("far"), stage.join())
@@ -98,7 +108,7 @@ async def check_that_only_the_node_itself_goes_on(stage: Stage, seconds: float) 
 
 
 async def check_that_it_stops_with_its_lease(stage: Stage, lost: float) -> None:
-    while (answer := await stage.agent.call_tool("near")) == DONE:
+    while (answer := await stage.agent.call_tool("near")) == RESULT:
         assert seconds_since(lost) <= QUICK.lease
         await asyncio.sleep(0.02)
     assert code_of(answer) == 503
@@ -107,13 +117,13 @@ async def check_that_it_stops_with_its_lease(stage: Stage, lost: float) -> None:
 async def check_that_it_heals(stage: Stage) -> float:
     """How long that took: everybody is registered again, nobody has come or gone, all can be called."""
     begun = time.monotonic()
-    await asyncio.gather(*(node.until_it_is("ready", HEALING) for node in stage.nodes.nodes))
+    await stage.until_they_are("ready", HEALING)
     await until_it_goes(stage.seat_newcomer, HEALING)
     took = seconds_since(begun)
     assert took <= HEALING
     await stage.until_members_are("planner", "near", "far", "newcomer")
     for name in ("near", "far"):
-        assert await stage.agent.call_tool(name) == DONE
+        assert await stage.agent.call_tool(name) == RESULT
     told = [(event, data["computer"]) for event, data in await stage.agent.heard_until_now()]
     updated = {name for event, name in told if event.startswith("notify:update_")}
     assert [each for each in told if each[0] in ENTER_LEAVE] == [(ENTER_LEAVE[0], name) for name in COMPUTERS]
@@ -121,78 +131,57 @@ async def check_that_it_heals(stage: Stage) -> float:
     return took
 
 
-@pytest.mark.covers("nodes-store-lost")
-async def test_nodes_recover_from_a_killed_store_that_comes_back_empty(
-    valkey: Valkey, stage: Stage, record_testsuite_property: Record
-) -> None:
-    lost = time.monotonic()
-    valkey.kill()
-    refused = await check_that_only_the_node_itself_goes_on(stage, 0.5)
-    await check_that_it_stops_with_its_lease(stage, lost)
-    valkey.start()
-    healed = await check_that_it_heals(stage)
-    record_testsuite_property("store killed: refused after seconds", round(refused, 4))
-    record_testsuite_property("store back, empty: healed after seconds", round(healed, 3))
-
-
-@pytest.mark.covers("nodes-store-lost")
 async def test_nodes_recover_from_a_short_outage_of_the_store(valkey: Valkey, stage: Stage) -> None:
     valkey.kill()
     valkey.start()
     await check_that_it_heals(stage)
 
 
-@pytest.mark.covers("nodes-store-lost")
-async def test_a_store_that_stands_still_for_longer_than_the_leases_is_treated_as_gone(
-    valkey: Valkey, stage: Stage, record_testsuite_property: Record
+@pytest.mark.parametrize(("how", "soon"), [("killed", 0.5), ("paused", AT_ONCE)], ids=["killed, empty", "paused"])
+async def test_nodes_recover_from_a_store_that_is_away_for_longer_than_the_leases(
+    valkey: Valkey, stage: Stage, how: str, soon: float, record_testsuite_property: Record
 ) -> None:
     lost = time.monotonic()
-    valkey.pause()
-    refused = await check_that_only_the_node_itself_goes_on(stage, AT_ONCE)
+    (valkey.kill if how == "killed" else valkey.pause)()
+    refused = await check_that_only_the_node_itself_goes_on(stage, soon)
     await check_that_it_stops_with_its_lease(stage, lost)
-    await asyncio.sleep(max(0.0, lost + QUICK.lease + QUICK.margin - time.monotonic()))  # for how long it is paused
-    valkey.resume()
+    if how == "paused":
+        await asyncio.sleep(max(0.0, lost + QUICK.lease + QUICK.margin - time.monotonic()))  # for how long it is so
+    (valkey.start if how == "killed" else valkey.resume)()
     healed = await check_that_it_heals(stage)
-    record_testsuite_property("store paused: refused after seconds", round(refused, 4))
-    record_testsuite_property("store goes on: healed after seconds", round(healed, 3))
+    record_testsuite_property(f"store {how}: refused after seconds", round(refused, 4))
+    record_testsuite_property(f"store {how}, and back: healed after seconds", round(healed, 3))
 
 
-@pytest.mark.covers("nodes-store-lost", "calls-outcome")
+@pytest.mark.covers("calls-outcome")
 @pytest.mark.parametrize("how", ["killed", "paused"])
 async def test_calls_between_nodes_that_are_under_way_when_the_store_goes_are_answered_when_it_is_back(
     valkey: Valkey, stage: Stage, how: str, record_testsuite_property: Record
 ) -> None:
     """The computer is one that would run the tool again if it were asked again. What is asked meanwhile has not run."""
-    go = asyncio.Event()
-
-    async def work(_: Any) -> Any:
-        await go.wait()
-        return DONE
-
-    stage.far.answers("client:tool_call", work)
+    gate = Gate()
+    stage.far.answers("client:tool_call", gate)
     calls = [asyncio.create_task(stage.agent.call_tool("far", timeout=60)) for _ in range(5)]
     await stage.far.was_asked("client:tool_call", 6)
     (valkey.kill if how == "killed" else valkey.pause)()
-    await asyncio.gather(*(node.until_it_is("degraded") for node in stage.nodes.nodes))
-    go.set()
+    await stage.until_they_are("degraded")
+    gate.open()
     meanwhile = await stage.agent.call_tool("far")
     assert (code_of(meanwhile), meanwhile["details"]["outcome"]) == (503, "not_run")
     assert not any(call.done() for call in calls)
     (valkey.start if how == "killed" else valkey.resume)()
     begun = time.monotonic()
-    assert await asyncio.wait_for(asyncio.gather(*calls), HEALING) == [DONE] * 5
+    assert await asyncio.wait_for(asyncio.gather(*calls), HEALING) == [RESULT] * 5
     record_testsuite_property(f"store {how}: calls answered so many seconds after its return", seconds_since(begun))
     assert len(await stage.far.was_asked("client:tool_call")) == 6, "none was asked twice"
 
 
-@pytest.mark.covers("nodes-store-lost", "tell-refused", "tell-routing")
-async def test_a_question_from_another_node_is_refused_while_the_store_is_gone_and_told_when_it_is_back(
-    valkey: Valkey, stage: Stage
-) -> None:
+@pytest.mark.covers("tell-refused", "tell-routing")
+async def test_a_question_between_nodes_is_refused_while_the_store_is_gone(valkey: Valkey, stage: Stage) -> None:
     progress = {"agent": "planner", "req_id": "r", "progress": 1}
     question = {"agent": "planner", "req_id": "r", "question_id": "q", "request": {}}
     valkey.kill()
-    await asyncio.gather(*(node.until_it_is("degraded") for node in stage.nodes.nodes))
+    await stage.until_they_are("degraded")
     assert await stage.near.ask("server:tell_question", question) == DELIVERED, "on the node itself"
     assert await stage.agent.hears("notify:tell_question", computer="near")
     assert code_of(await stage.far.ask("server:tell_question", question)) == 503
@@ -207,15 +196,17 @@ async def test_a_question_from_another_node_is_refused_while_the_store_is_gone_a
     assert "notify:tell_progress" not in [event for event, _ in await stage.agent.heard_until_now()]
 
 
-@pytest.mark.covers("nodes-store-lost", "agent-rejoins")
+@pytest.mark.covers("agent-rejoins")
 async def test_our_agent_loses_no_call_to_half_a_second_without_a_store(
     valkey: Valkey, start: Start, office: str, tmp_path: Path, record_testsuite_property: Record
 ) -> None:
     """Neither those in flight nor those asked meanwhile."""
-    nodes = await start(2)
-    one, two = nodes.nodes
+    one, two = await start(2)
     worker = Worker()
-    async with hosted(worker.computer, two.url, office, tmp_path), at_work(one.url, office) as agent:
+    async with (
+        hosted(worker.computer, two.url, office, tmp_path),
+        AsyncSMCPAgentClient("planner", url=one.url, office=office, reconnect=SOON) as agent,
+    ):
 
         def call(number: int) -> asyncio.Task[Any]:
             return asyncio.create_task(agent.emit_tool_call("laptop", "work", {"number": number}, 30))
@@ -235,16 +226,13 @@ async def test_our_agent_loses_no_call_to_half_a_second_without_a_store(
         assert set(worker.runs.values()) == {1}
 
 
-@pytest.mark.covers("nodes-store-lost", "office-one-agent")
-async def test_the_older_of_two_members_with_one_seat_keeps_it_and_the_newer_is_told_why(
-    valkey: Valkey, start: Start, office: str
-) -> None:
+@pytest.mark.covers("office-one-agent")
+async def test_the_older_of_two_members_with_one_seat_keeps_it(valkey: Valkey, start: Start, office: str) -> None:
     """The store forgets while one node cannot say who sits there."""
-    nodes = await start(2)
-    one, two = nodes.nodes
+    one, two = nodes = await start(2)
     older = await nodes.connect(two, "agent", "older", office)
     laptop = await nodes.connect(two, "computer", "laptop", office)
-    laptop.answers("client:tool_call", DONE)
+    laptop.answers("client:tool_call", RESULT)
     two.signal(SIGSTOP)
     valkey.kill()
     valkey.start()
@@ -263,15 +251,12 @@ async def test_the_older_of_two_members_with_one_seat_keeps_it_and_the_newer_is_
     assert (accepted, reason.startswith("403 Agent sid should be equal to office_id")) == (False, True)
 
     async def call() -> None:
-        assert await older.call_tool("laptop") == DONE
+        assert await older.call_tool("laptop") == RESULT
 
     await until_it_goes(call)
 
 
-@pytest.mark.covers("nodes-store-lost")
-async def test_a_member_that_disconnects_during_an_outage_has_left_when_the_store_is_back(
-    valkey: Valkey, stage: Stage
-) -> None:
+async def test_a_member_that_disconnects_in_an_outage_has_left_after_it(valkey: Valkey, stage: Stage) -> None:
     valkey.kill()
     await stage.one.until_it_is("degraded")
     await stage.near.drop()
@@ -284,38 +269,27 @@ def connections(valkey: Valkey) -> set[str]:
     return {line.split()[0].removeprefix("id=") for line in valkey.ask("CLIENT", "LIST").splitlines()}
 
 
-@pytest.mark.covers("nodes-store-lost")
-async def test_a_node_that_loses_its_connection_for_a_moment_loses_no_call(
-    valkey: Valkey, start: Start, office: str
-) -> None:
+async def test_a_node_that_loses_its_store_briefly_loses_no_call(valkey: Valkey, start: Start, office: str) -> None:
     """As when the store cuts off a reader that is too slow: what was on its way is asked again."""
     nodes = await start(1)
     others = connections(valkey)
     (two,) = await nodes.start(1)
     agent = await nodes.connect(nodes.nodes[0], "agent", "planner", office)
-    laptop = await nodes.connect(two, "computer", "laptop", office, instance="a-secret-of-sixteen-or-more")
-    go = asyncio.Event()
-
-    async def work(_: Any) -> Any:
-        await go.wait()
-        return DONE
-
-    laptop.answers("client:tool_call", work)
+    laptop = await nodes.connect(two, "computer", "laptop", office, instance=SECRET)
+    gate = Gate()
+    laptop.answers("client:tool_call", gate)
     calls = [asyncio.create_task(agent.call_tool("laptop", timeout=20)) for _ in range(5)]
     await laptop.was_asked("client:tool_call", 5)
     for connection in connections(valkey) - others:
         valkey.ask("CLIENT", "KILL", "ID", connection)
-    go.set()
-    assert await asyncio.gather(*calls) == [DONE] * 5
+    gate.open()
+    assert await asyncio.gather(*calls) == [RESULT] * 5
     assert len(laptop.asked) == 5
     assert len(agent.heard) == 1
 
 
-@pytest.mark.covers("nodes-store-lost")
 @pytest.mark.parametrize("who", ["speaker", "listener"])
-async def test_updates_that_were_missed_in_an_outage_are_repeated(
-    valkey: Valkey, start: Start, office: str, who: str
-) -> None:
+async def test_updates_missed_in_an_outage_are_repeated(valkey: Valkey, start: Start, office: str, who: str) -> None:
     nodes = await start(1)
     firsts = connections(valkey)
     await nodes.start(1)

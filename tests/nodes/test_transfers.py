@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from a2c_smcp.agent import AsyncSMCPAgentClient
 from tests.computer.hosted import hosted
 from tests.computer.servers.contents import binary
-from tests.computer.transferring import SIZE, computer_in, parts_in
+from tests.computer.transferring import SIZE, computer_in, offered, parts_in
 from tests.nodes.conftest import Start
 from tests.nodes.front import Front
 from tests.nodes.processes import NodeProcess
-from tests.nodes.work import at_work
 from tests.on_disk import content_of
+from tests.stage.agent import SOON
 
 Transfer = Callable[[Callable[..., None]], Coroutine[Any, Any, Any]]
 
@@ -36,20 +37,17 @@ async def while_killing(node: NodeProcess, transfer: Transfer) -> Any:
 
 
 @pytest.mark.covers("transfers-resumed", "transfers-verified", "nodes-killed")
-async def test_a_transfer_between_nodes_goes_on_when_the_node_of_either_side_is_killed(
-    start: Start, office: str, tmp_path: Path
-) -> None:
-    nodes = await start(3)
-    one, two, three = nodes.nodes
+async def test_a_transfer_goes_on_when_the_node_of_either_side_dies(start: Start, office: str, tmp_path: Path) -> None:
+    one, two, three = await start(3)
     computer = computer_in(tmp_path, office)
     async with (
         Front([one, three]) as agents,
         Front([two, three]) as computers,
         hosted(computer, computers.url, office, tmp_path / "state"),
-        at_work(agents.url, office) as agent,
+        AsyncSMCPAgentClient("planner", url=agents.url, office=office, reconnect=SOON) as agent,
     ):
         assert (agents.carries(one), computers.carries(two)) == (1, 1)
-        handle = (await agent.emit_tool_call("laptop", "offer")).text
+        handle = await offered(agent)
         target = tmp_path / "fetched"
         await while_killing(two, lambda report: agent.save_blob("laptop", handle, target, report))
         assert content_of(target) == binary(SIZE)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.policy import budgets as module
-from a2c_smcp.computer.policy.budgets import Budgets
-from a2c_smcp.computer.policy.decision import Subject
-from a2c_smcp.computer.policy.rules import parse_policy
+from a2c_smcp.computer.consent import gate
+from a2c_smcp.computer.consent.decision import Subject
+from a2c_smcp.computer.consent.gate import Budgets
+from a2c_smcp.computer.consent.rules import parse_policy
 from a2c_smcp.errors import RateLimited
 
 pytestmark = pytest.mark.covers("policy-budgets")
@@ -36,6 +36,13 @@ def counting(clock: Clock, *entries: dict[str, Any]) -> Budgets:
     return Budgets(parse_policy({"budgets": [*entries]}), clock)
 
 
+def admitted(known: Budgets, size: int = 0, **of: str) -> Any:
+    """The use of a call that is counted."""
+    use = known.admit(subject(**of), size)
+    assert use
+    return use
+
+
 def refusal(known: Budgets, size: int = 0, **of: str) -> dict[str, Any]:
     with pytest.raises(RateLimited) as caught:
         known.admit(subject(**of), size)
@@ -45,9 +52,7 @@ def refusal(known: Budgets, size: int = 0, **of: str) -> dict[str, Any]:
 def test_a_minute_slides(clock: Clock) -> None:
     known = counting(clock, {"name": "slow", "calls_per_minute": 2})
     for _ in range(2):
-        use = known.admit(subject())
-        assert use
-        use.close()
+        admitted(known).close()
         clock.now += 20
     assert refusal(known) == {"retry_after": 20, "budget": "slow"}
     clock.now += 20
@@ -57,8 +62,7 @@ def test_a_minute_slides(clock: Clock) -> None:
 
 def test_one_seat_is_one_call_until_the_server_has_answered(clock: Clock) -> None:
     known = counting(clock, {"name": "seat", "servers": "cad", "running": 1})
-    use = known.admit(subject())
-    assert use
+    use = admitted(known)
     assert refusal(known, agent="other")["retry_after"] == 1
     assert known.admit(subject(server="free")) is None
     use.hold()
@@ -72,8 +76,7 @@ def test_one_seat_is_one_call_until_the_server_has_answered(clock: Clock) -> Non
 
 def test_bytes_of_an_hour(clock: Clock) -> None:
     known = counting(clock, {"bytes_per_hour": 1000})
-    use = known.admit(subject(), 100)
-    assert use
+    use = admitted(known, 100)
     assert use.counts_bytes
     use.spend(850)
     use.close()
@@ -112,8 +115,7 @@ def test_the_owner_is_counted_and_not_refused(clock: Clock) -> None:
 
 def test_another_policy_goes_on_with_the_counts_of_the_same_calls(clock: Clock) -> None:
     known = counting(clock, {"servers": "cad", "running": 1})
-    use = known.admit(subject())
-    assert use
+    use = admitted(known)
     known.replace(parse_policy({"budgets": [{"calls_per_minute": 9}, {"name": "new", "servers": "cad", "running": 1}]}))
     assert refusal(known)["budget"] == "new"
     use.close()
@@ -122,12 +124,10 @@ def test_another_policy_goes_on_with_the_counts_of_the_same_calls(clock: Clock) 
 
 
 def test_counts_are_never_forgotten_to_make_room(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_COUNTERS", 3)
+    monkeypatch.setattr(gate, "_MOST_COUNTERS", 3)
     known = counting(clock, {"calls_per_minute": 1, "per": "agent"})
     for name in "abc":
-        use = known.admit(subject(name))
-        assert use
-        use.close()
+        admitted(known, agent=name).close()
     assert refusal(known, agent="d")["retry_after"] == 60
     clock.now += 61
     assert known.admit(subject("d"))

@@ -14,17 +14,18 @@ import pytest
 from a2c_smcp.computer import Caller
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.watch import RefusedChanges
-from a2c_smcp.computer.policy.changes import digest_of_policy, loosened
-from a2c_smcp.computer.policy.rules import AccessPolicy, parse_policy, read_policy
-from a2c_smcp.computer.policy.watch import watch_policy
-from tests.computer.test_watch_files import Owner
+from a2c_smcp.computer.consent.changes import digest_of_policy, loosened, watch_policy
+from a2c_smcp.computer.consent.rules import AccessPolicy, parse_policy, read_policy
+from tests.stage.owners import AskedOwner
 from tests.waiting import until
 
 pytestmark = pytest.mark.covers("policy-consent")
 
 DENY = {"tools": "rm", "then": "deny"}
 ASK = {"tools": "mv", "then": "ask"}
+EVERY = {**ASK, "every_time": True}
 ALLOW = {"tools": "ls", "then": "allow"}
+WITH_A = {**ALLOW, "arguments": {"required": ["a"]}}
 SEAT = {"servers": ["cad"], "running": 1}
 
 
@@ -37,23 +38,15 @@ LOOSER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "an ask less": (rules(ASK), rules(), "policy: without the rule"),
     "an allow more": (rules(), rules(ALLOW), "policy: a new rule"),
     "an ask before a deny": (rules(DENY), rules(ASK, DENY), "policy: a new rule"),
-    "an ask before a question that is put every time": (
-        rules({**ASK, "every_time": True}),
-        rules({"then": "ask"}, {**ASK, "every_time": True}),
-        "policy: a new rule",
-    ),
+    "an ask before one every time": (rules(EVERY), rules({"then": "ask"}, EVERY), "policy: a new rule"),
     "an ask where all is denied": (rules(default="deny"), rules(ASK, default="deny"), "policy: a new rule"),
     "a deny that asks": (rules(DENY), rules({**DENY, "then": "ask"}), "policy: the rule"),
     "an ask that allows": (rules(ASK), rules({**ASK, "then": "allow"}), "policy: the rule"),
-    "not every time": (rules({**ASK, "every_time": True}), rules(ASK), "policy: the rule"),
+    "not every time": (rules(EVERY), rules(ASK), "policy: the rule"),
     "another order": (rules(DENY, ALLOW), rules(ALLOW, DENY), "policy: "),
     "fewer agents denied": (rules(DENY), rules({**DENY, "agents": "x"}), "policy: without the rule"),
     "a deny that ends": (rules(DENY), rules({**DENY, "until": "2030-01-01"}), "policy: without the rule"),
-    "other arguments": (
-        rules({**ALLOW, "arguments": {"required": ["a"]}}),
-        rules({**ALLOW, "arguments": {}}),
-        "policy: a new rule",
-    ),
+    "other arguments": (rules(WITH_A), rules({**ALLOW, "arguments": {}}), "policy: a new rule"),
     "the default": (rules(default="deny"), rules(default="ask"), "policy: default is ask instead of deny"),
     "no default": (rules(default="ask"), rules(), "policy: default is what the configuration says instead of ask"),
     "not read-only": ({"read_only": True}, {}, "policy: read_only is false instead of true"),
@@ -82,7 +75,7 @@ STRICTER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "an ask where nothing is denied": (rules(ALLOW), rules(ASK, ALLOW)),
     "an allow that asks": (rules(ALLOW), rules({**ALLOW, "then": "ask"})),
     "an allow that denies": (rules(ALLOW), rules({**ALLOW, "then": "deny"})),
-    "every time": (rules(ASK), rules({**ASK, "every_time": True})),
+    "every time": (rules(ASK), rules(EVERY)),
     "the default": ({}, {"default": "ask"}),
     "read-only": ({}, {"read_only": True}),
     "a budget more": ({"budgets": [SEAT]}, {"budgets": [SEAT, {"calls_per_minute": 5}]}),
@@ -141,10 +134,10 @@ async def code_of(computer: Computer, req_id: str) -> int | None:
 
 
 async def test_a_change_that_loosens_waits_for_a_yes_and_one_that_does_not_is_applied(tmp_path: Path) -> None:
-    path, owner, updates = tmp_path / "p.json", Owner(), list[Any]()
+    path, owner, updates = tmp_path / "p.json", AskedOwner(), list[Any]()
     write(path, rules(DENY))
     async with followed(path, owner, tmp_path / "state") as (computer, said):
-        computer.on_update(updates.append)
+        computer.agents.on_update(updates.append)
         assert await code_of(computer, "r1") == 403
         write(path, rules())
         await until(lambda: len(owner.asked) == 1)
@@ -163,7 +156,7 @@ async def test_a_change_that_loosens_waits_for_a_yes_and_one_that_does_not_is_ap
 
 @pytest.mark.parametrize("answer", [False, None, "yes", RuntimeError("no terminal")])
 async def test_anything_but_a_yes_changes_nothing(tmp_path: Path, answer: Any) -> None:
-    path, owner = tmp_path / "p.json", Owner()
+    path, owner = tmp_path / "p.json", AskedOwner()
     write(path, rules(DENY))
     async with followed(path, owner, tmp_path / "state") as (computer, _):
         write(path, rules())
@@ -179,7 +172,7 @@ async def test_anything_but_a_yes_changes_nothing(tmp_path: Path, answer: Any) -
 
 @pytest.mark.parametrize("becomes", ["{", '{"rules": [{"then": "alow"}]}', None])
 async def test_a_file_that_is_wrong_or_gone_leaves_the_policy_in_force(tmp_path: Path, becomes: str | None) -> None:
-    path, owner = tmp_path / "p.json", Owner()
+    path, owner = tmp_path / "p.json", AskedOwner()
     write(path, rules(DENY))
     async with followed(path, owner, tmp_path / "state") as (computer, said):
         write(path, rules(DENY, DENY))

@@ -6,8 +6,6 @@ import asyncio
 import json
 import re
 import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +13,24 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.cli.prompt.grants import Grants
-from a2c_smcp.computer.approval import Approvals, Grant
+from a2c_smcp.computer.consent.approval import Approvals, Grant
 from a2c_smcp.errors import ToolForbidden
-from tests.cli.programs import Place, good
 from tests.shown_output import Machine, is_printed, steps, texts
-from tests.test_guides import GUIDES, Up, example_server
+from tests.stage.guides import GUIDES, Up, example_server
+from tests.stage.place import Place, good
 from tests.waiting import until, until_it_goes
 
 pytestmark = pytest.mark.covers("policy-program")
 
 PAGE = GUIDES / "policy.md"
 CHECK = ("policy", "check", "planner", "add", '{"a": 1, "b": 2}')
+POLICY, OF_GOOD = ("--policy", "policy.json"), ("--server", "good")
 DENIED = {"rules": [{"name": "no sums", "tools": "add", "then": "deny"}]}
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    await place.end()
-
-
-@pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    async with AsyncExitStack() as stack:
-        yield Machine(tmp_path, stack)
 
 
 def put(place: Place, policy: Any, name: str = "policy.json") -> Path:
     path, draft = place.folder / name, place.folder / f".{name}"
-    draft.write_text(policy if isinstance(policy, str) else json.dumps(policy))
+    draft.write_text(json.dumps(policy))
     return draft.replace(path)
 
 
@@ -66,7 +52,7 @@ async def test_check_says_what_happens_by_its_code_and_as_json(
 ) -> None:
     place.write({"good": good()})
     put(place, policy)
-    ended = await place.run(*CHECK, "--policy", "policy.json", "--json")
+    ended = await place.run(*CHECK, *POLICY, "--json")
     assert (ended.code, json.loads(ended.out)["decision"]) == (code, decision)
 
 
@@ -74,18 +60,16 @@ async def test_check_names_the_rule_and_looks_at_the_configuration(place: Place)
     meta = {"tool_meta": {"add": {"alias": "sum"}}, "forbidden_tools": ["paint"]}
     place.write({"good": good(**meta), "other": good()})
     put(place, {**DENIED, "budgets": [{"name": "b", "running": 1, "per": ["agent", "tool"]}]})
-    ended = await place.run(*CHECK, "--policy", "policy.json", "--server", "good")
+    ended = await place.run(*CHECK, *POLICY, *OF_GOOD)
     assert ended.out.splitlines() == [
         "deny: planner may not call add of good",
         "decided by no sums: its tools match",
         "this agent is not shown the tool, whatever its arguments are",
         "budget b: running 1, per agent and tool",
     ]
-    by_alias = await place.run("policy", "check", "planner", "sum", "--policy", "policy.json", "--server", "good")
+    by_alias = await place.run("policy", "check", "planner", "sum", *POLICY, *OF_GOOD)
     assert by_alias.out == ended.out
-    forbidden = await place.run(
-        "policy", "check", "x", "paint", "--policy", "policy.json", "--server", "good", "--json"
-    )
+    forbidden = await place.run("policy", "check", "x", "paint", *POLICY, *OF_GOOD, "--json")
     assert json.loads(forbidden.out)["forbidden_tools"] is True
     hinted = ("policy", "check", "x", "get", "--read-only", "--server", "good", "--hints", '{"readOnlyHint": true}')
     assert (await place.run(*hinted)).code == 4
@@ -97,13 +81,10 @@ async def test_check_names_the_rule_and_looks_at_the_configuration(place: Place)
     [
         (CHECK, "There is no policy to check"),
         ((*CHECK, "--policy", "none.json"), "none.json: there is no such file"),
-        ((*CHECK, "--policy", "policy.json"), "--server NAME says it. There are good, other."),
-        (
-            (*CHECK, "--policy", "policy.json", "--server", "goood"),
-            "There is no MCP server 'goood'. Did you mean good?",
-        ),
-        (("policy", "check", "x", "y", "[]", "--policy", "policy.json", "--server", "good"), "must be a JSON object"),
-        (("policy", "check", "x", "y", "{", "--policy", "policy.json", "--server", "good"), "JSON: not JSON"),
+        ((*CHECK, *POLICY), "--server NAME says it. There are good, other."),
+        ((*CHECK, *POLICY, "--server", "goood"), "There is no MCP server 'goood'. Did you mean good?"),
+        (("policy", "check", "x", "y", "[]", *POLICY, *OF_GOOD), "must be a JSON object"),
+        (("policy", "check", "x", "y", "{", *POLICY, *OF_GOOD), "JSON: not JSON"),
         ((*CHECK, "--policy", "wrong.json"), "wrong.json: rules.0.then: must be one of 'allow', 'ask' or 'deny'"),
     ],
 )
@@ -122,14 +103,14 @@ async def test_wrong_use_is_explained(place: Place, words: tuple[str, ...], said
 async def test_doctor_checks_the_file(place: Place) -> None:
     place.write({"good": good()})
     put(place, {"rules": [{"tools": "add", "then": "allow"}, {"servers": "gone", "then": "deny"}]})
-    found = json.loads((await place.run("doctor", "--json", "--policy", "policy.json", "--port", "0")).out)["findings"]
+    found = json.loads((await place.run("doctor", "--json", *POLICY, "--port", "0")).out)["findings"]
     mine = [(each["level"], each["what"]) for each in found if each["check"] == "policy"]
     assert ("ok", "policy.json: 2 rules.") in mine
     assert any(level == "warning" and "it names tools without servers" in what for level, what in mine)
     assert any(level == "warning" and "there is no MCP server 'gone'" in what for level, what in mine)
     path = put(place, {"rules": [{"then": "never"}], "x": 1})
     path.chmod(0o666)
-    ended = await place.run("doctor", "--json", "--policy", "policy.json", "--port", "0")
+    ended = await place.run("doctor", "--json", *POLICY, "--port", "0")
     assert ended.code == 1
     mine = [each["what"] for each in json.loads(ended.out)["findings"] if each["check"] == "policy"]
     assert len(mine) == 3, mine
@@ -142,7 +123,7 @@ async def test_doctor_checks_the_file(place: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--policy", "policy.json"], "policy.json: rules.0 ('r').agent: is an unknown field, did you mean 'agents'?"),
+        ([*POLICY], "policy.json: rules.0 ('r').agent: is an unknown field, did you mean 'agents'?"),
         (["--policy", "gone.json"], "gone.json: there is no such file"),
         (["--policy", "open.json"], "can be changed by others on this machine, and is not used; run: chmod go-w"),
         (["--trust-hints", "good"], "--trust-hints decides nothing by itself"),
@@ -160,7 +141,7 @@ async def test_a_program_does_not_start_with_a_policy_that_it_cannot_use(
     assert said in ended.err
 
 
-@pytest.mark.parametrize("words", [(), ("--policy", "policy.json")], ids=["without a policy", "with one"])
+@pytest.mark.parametrize("words", [(), POLICY], ids=["without a policy", "with one"])
 async def test_up_says_that_its_tools_need_approval_only_if_no_policy_decides(
     place: Place, words: tuple[str, ...]
 ) -> None:
@@ -168,7 +149,7 @@ async def test_up_says_that_its_tools_need_approval_only_if_no_policy_decides(
     put(place, {"default": "deny"})
     program = await place.start("up", "--port", "0", "--name", "laptop", "--no-input", *words)
     await program.says("good: ready")
-    await program.says("device trust")
+    await program.says("or from an MCP client")
     program.signal(signal.SIGINT)
     assert await program.ends() == 0
     assert ("its tools need approval and nobody can be asked" in "".join(program.err)) is not bool(words)
@@ -179,7 +160,7 @@ async def test_a_computer_follows_its_policy_and_a_loosening_does_not_survive_a_
 ) -> None:
     config, path = place.write({"good": good()}), put(place, DENIED)
     where = ("--name", "laptop", "--url", shared_hub.url, "--office", office, "--config", str(config))
-    program = await place.start("computer", *where, "--policy", "policy.json", "--no-input")
+    program = await place.start("computer", *where, *POLICY, "--no-input")
     await program.says(f"joined {office}")
     async with AsyncSMCPAgentClient("planner", url=shared_hub.url, office=office) as agent:
 
@@ -199,10 +180,10 @@ async def test_a_computer_follows_its_policy_and_a_loosening_does_not_survive_a_
         put(place, {})
         await program.says("policy: default is what the configuration says instead of deny")
     await program.kill()
-    ended = await place.run("computer", *where, "--policy", "policy.json", "--no-input")
+    ended = await place.run("computer", *where, *POLICY, "--no-input")
     assert ended.code == 1
     assert f"{path.name} holds a change that its owner has not agreed to: policy: default" in ended.err
-    program = await place.start("computer", *where, "--policy", "policy.json", "--no-input", "--trust-changes")
+    program = await place.start("computer", *where, *POLICY, "--no-input", "--trust-changes")
     await program.says(f"joined {office}")
     async with AsyncSMCPAgentClient("planner", url=shared_hub.url, office=office) as agent:
         added = await until_it_goes(lambda: agent.emit_tool_call("laptop", "add", {"a": 1, "b": 2}))
@@ -241,16 +222,9 @@ def test_grants_with_an_end_are_kept_and_older_ones_get_one(tmp_path: Path) -> N
 
 async def test_the_prompt_shows_the_policy_and_grants_for_a_time(machine: Machine) -> None:
     machine.put("../work/mcp.json", {"mcpServers": {"good": example_server("ledger")}})
-    machine.put(
-        "../work/policy.json",
-        {
-            "rules": [
-                {"name": "paying", "tools": "pay", "then": "ask"},
-                {"tools": "close_year", "then": "ask", "every_time": True},
-            ],
-            "budgets": [{"name": "few", "calls_per_minute": 9}],
-        },
-    )
+    paying = {"name": "paying", "tools": "pay", "then": "ask"}
+    rules = [paying, {"tools": "close_year", "then": "ask", "every_time": True}]
+    machine.put("../work/policy.json", {"rules": rules, "budgets": [{"name": "few", "calls_per_minute": 9}]})
     up = await Up.start(machine, "a2c-smcp up --config mcp.json --name laptop --policy policy.json")
     called = await up.agent("a2c-smcp agent --name clerk call laptop pay account=rent amount=1 to=x")
     await up.shows('clerk in desk wants pay of good, which the rule "paying" asks about')
@@ -316,10 +290,7 @@ async def test_the_finance_department_of_the_guide(guide: Machine) -> None:
     shown = [step for step in steps(PAGE) if step.command.startswith("a2c-smcp agent ")]
     assert len(shown) == 3
     for step in shown:
-        program = await up.agent(step.command)
-        code = await program.ends()
-        assert is_printed(step.prints, program.screen.text), program.screen.text
-        assert code == int("forbidden" in step.prints)
+        await up.prints(step, code=int("forbidden" in step.prints))
     assert "close_year" not in texts(PAGE, "…\nbalance")[0]
 
 

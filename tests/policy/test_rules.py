@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.policy.advice import warnings_about
-from a2c_smcp.computer.policy.decision import (
+from a2c_smcp.computer.calls.table import ToolRoute
+from a2c_smcp.computer.consent.decision import (
     Subject,
     Verdict,
     annotations_of,
@@ -17,9 +17,9 @@ from a2c_smcp.computer.policy.decision import (
     decide,
     denied_always,
     outlook_of,
+    warnings_about,
 )
-from a2c_smcp.computer.policy.rules import names_match, parse_policy, read_policy
-from a2c_smcp.computer.tools.table import ToolRoute
+from a2c_smcp.computer.consent.rules import names_match, parse_policy, read_policy
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import ToolMeta
 from a2c_smcp.registry.schemas.check import Schema
@@ -150,24 +150,18 @@ def test_a_star_is_the_only_pattern(pattern: str, name: str, matches: bool) -> N
 # Decisions
 
 
+SMALL = {"properties": {"amount": {"type": "number", "maximum": 100}}, "required": ["amount"]}
+PAYING = {"servers": ["ledger"], "tools": ["pay"]}
+BY_CLERKS = {"agents": ["planner", "clerk-*"], "offices": ["finance"], "arguments": SMALL}
 PAY = {
     "default": "deny",
     "rules": [
-        {
-            "name": "small",
-            "agents": ["planner", "clerk-*"],
-            "offices": ["finance"],
-            "servers": ["ledger"],
-            "tools": ["pay"],
-            "arguments": {
-                "properties": {"amount": {"type": "number", "maximum": 100}},
-                "required": ["amount"],
-            },
-            "then": "allow",
-        },
-        {"name": "large", "servers": ["ledger"], "tools": ["pay"], "agents": ["planner"], "then": "ask"},
+        {"name": "small", **PAYING, **BY_CLERKS, "then": "allow"},
+        {"name": "large", **PAYING, "agents": ["planner"], "then": "ask"},
     ],
 }
+OTHERS: dict[str, dict[str, Any]] = {"office": {"office": "lab"}, "agent": {"agent": "planner2"}}
+OTHERS |= {"server": {"to": route("other")}, "tool": {"to": route(tool="pay2")}}
 
 
 async def test_the_first_rule_that_matches_decides_and_says_why() -> None:
@@ -183,14 +177,11 @@ async def test_the_first_rule_that_matches_decides_and_says_why() -> None:
     clerk = await verdict(PAY, {"amount": 101}, agent="clerk-7")
     assert (clerk.then, clerk.rule, clerk.why) == ("deny", "default", "no rule matches")
     assert "the agent 'clerk-7' is not among its agents" in clerk.steps[1].missed
-    changes: list[dict[str, Any]] = [
-        {"office": "lab"},
-        {"agent": "planner2"},
-        {"to": route("other")},
-        {"to": route(tool="pay2")},
-    ]
-    for changed in changes:
-        assert (await verdict(PAY, {"amount": 1}, **changed)).then != "allow"
+
+
+@pytest.mark.parametrize("changed", OTHERS.values(), ids=OTHERS)
+async def test_a_rule_is_for_its_own_office_agent_server_and_tool(changed: dict[str, Any]) -> None:
+    assert (await verdict(PAY, {"amount": 1}, **changed)).then != "allow"
 
 
 @pytest.mark.parametrize("amount", ["99", 10**30, 1e300, True, None, [1], {"$gt": 0}])

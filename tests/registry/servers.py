@@ -22,7 +22,7 @@ def good(name: str = "good", marker: str = "", **more: Any) -> dict[str, Any]:
     return {"name": name, "type": "stdio", "server_parameters": parameters, **more}
 
 
-def until(condition: Callable[[], Any]) -> Any:
+def wait_for(condition: Callable[[], Any]) -> Any:
     """What the condition gives, as soon as that is something."""
     deadline = time.monotonic() + PATIENCE
     while not (found := condition()):

@@ -21,7 +21,7 @@ from a2c_smcp.registry import FunctionTool, InvalidArguments, MCPRegistry, Retry
 from a2c_smcp.registry.calls.arguments import compile_defaults
 from a2c_smcp.registry.schemas.check import Schema, SchemaTooHeavy, find_faults, find_faults_async
 from tests.bystander import calling_meanwhile
-from tests.registry.tools import tool
+from tests.registry.tools import registry_of, tool
 
 pytestmark = pytest.mark.covers("registry-validation")
 
@@ -52,9 +52,7 @@ SEARCH = {
 
 @pytest.fixture
 def registry() -> MCPRegistry:
-    registry = MCPRegistry(validate=True)
-    registry.register(tool("search", SEARCH))
-    return registry
+    return registry_of(tool("search", SEARCH), validate=True)
 
 
 def faults(registry: MCPRegistry, arguments: Any) -> list[dict[str, str]]:
@@ -64,12 +62,6 @@ def faults(registry: MCPRegistry, arguments: Any) -> list[dict[str, str]]:
     assert isinstance(caught.value, ValueError)
     found: list[dict[str, str]] = caught.value.details["errors"]
     return found
-
-
-def test_arguments_are_not_checked_by_default() -> None:
-    registry = MCPRegistry()
-    registry.register(tool("search", SEARCH))
-    assert registry.call("search", {"quary": 1}) == {"quary": 1}
 
 
 async def test_defaults_are_filled_before_the_check(registry: MCPRegistry) -> None:
@@ -96,11 +88,6 @@ def test_the_callers_arguments_are_not_changed(registry: MCPRegistry) -> None:
     assert registry.call("search", arguments)["options"]["tags"] == []
 
 
-def test_complete_arguments_are_passed_on_without_a_copy(registry: MCPRegistry) -> None:
-    arguments = {"query": "x", "limit": 1}
-    assert registry.call("search", arguments) is arguments
-
-
 def test_every_fault_has_a_json_pointer_and_quotes_no_value(registry: MCPRegistry) -> None:
     arguments = {"query": 7, "limit": CANARY, "options": {"exact": CANARY}, "sort": [{"by": "x"}, {"by": [CANARY]}]}
     found = faults(registry, arguments)
@@ -117,24 +104,6 @@ def test_missing_and_unknown_arguments_are_named(registry: MCPRegistry) -> None:
 @pytest.mark.parametrize("arguments", [None, [], "x", 7])
 def test_arguments_must_be_an_object(registry: MCPRegistry, arguments: Any) -> None:
     assert faults(registry, arguments) == [{"path": "", "message": "not an object"}]
-
-
-def test_steps_of_a_pointer_are_escaped() -> None:
-    registry = MCPRegistry(validate=True)
-    registry.register(tool("search", {"properties": {"a/b~c": {"type": "integer"}}}))
-    assert [fault["path"] for fault in faults(registry, {"a/b~c": "x"})] == ["/a~1b~0c"]
-
-
-def test_a_default_that_does_not_fit_is_a_fault() -> None:
-    """Filled first, checked second."""
-    registry = MCPRegistry(validate=True)
-    registry.register(tool("search", {"properties": {"n": {"type": "integer", "default": "many"}}}))
-    assert [fault["path"] for fault in faults(registry, {})] == ["/n"]
-
-
-def test_a_tool_without_a_schema_accepts_any_arguments(registry: MCPRegistry) -> None:
-    registry.register(tool("any"))
-    assert registry.call("any", {"x": object}) == {"x": object}
 
 
 def test_an_unusable_schema_is_logged_and_blocks_no_call(caplog: pytest.LogCaptureFixture) -> None:
@@ -168,9 +137,7 @@ async def test_checks_of_cancelled_calls_that_have_not_begun_delay_no_other_chec
 
 
 async def test_a_schema_that_is_too_heavy_is_refused_and_delays_no_other_call() -> None:
-    registry = MCPRegistry(validate=True)
-    registry.register(tool("heavy", HEAVY))
-    registry.register(tool("search", SEARCH))
+    registry = registry_of(tool("heavy", HEAVY), tool("search", SEARCH), validate=True)
     async with calling_meanwhile(lambda: registry.acall("search", {"query": "x"})):
         with pytest.raises(SchemaTooHeavy, match="took longer than 1 s"):
             await registry.acall("heavy", {"a": 1})
@@ -189,8 +156,7 @@ def test_defaults_that_multiply_are_refused_at_once() -> None:
     }
     last: dict[str, Any] = {"s0": {}, "s41": {}}
     schema = {"properties": {"more": {"$ref": "#/$defs/s1"}, "a": filled(40)}, "$defs": {**steps, **last}}
-    registry = MCPRegistry(validate=True)
-    registry.register(tool("search", schema))
+    registry = registry_of(tool("search", schema), validate=True)
     message = "the schema would fill in more than 100000 values; give what has a default"
     assert faults(registry, {}) == [{"path": "", "message": message}]
     assert registry.call("search", {"a": 1}) == {"a": 1}
@@ -224,35 +190,54 @@ def nested(depth: int) -> dict[str, Any]:
     return value
 
 
-def test_a_recursive_schema_fills_defaults_at_every_depth() -> None:
-    schema = {"properties": {"below": {"$ref": "#"}, "n": {"default": 1}}}
-    fill = compile_defaults(schema)
-    assert fill is not None
-    assert fill(nested(2)) == {"n": 1, "below": {"n": 1, "below": {"n": 1}}}
+RECURSIVE = {"properties": {"below": {"$ref": "#"}, "n": {"default": 1}}}
+IN_PARTS = {
+    "allOf": [{"properties": {"a": {"default": 1}}}, {"$ref": "#/$defs/more"}],
+    "$defs": {"more": {"properties": {"b": {"default": 2}}}},
+    "properties": {"a": {"default": 3}},
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments", "filled"),
+    [
+        (RECURSIVE, nested(2), {"n": 1, "below": {"n": 1, "below": {"n": 1}}}),
+        (IN_PARTS, {}, {"a": 3, "b": 2}),
+        ({"properties": {"o": {"default": {}, "properties": {"n": {"default": 1}}}}}, {}, {"o": {"n": 1}}),
+    ],
+    ids=["a recursive schema", "allOf and references", "a default object"],
+)
+def test_defaults_are_filled_in_all_of(schema: dict[str, Any], arguments: Any, filled: dict[str, Any]) -> None:
+    assert compile_defaults(schema)(arguments) == filled
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments", "path"),
+    [
+        ({"a/b~c": {"type": "integer"}}, {"a/b~c": "x"}, "/a~1b~0c"),
+        ({"n": {"type": "integer", "default": "many"}}, {}, "/n"),
+    ],
+    ids=["steps are escaped", "a default is filled first and checked second"],
+)
+def test_a_fault_has_its_pointer(schema: dict[str, Any], arguments: dict[str, Any], path: str) -> None:
+    assert [
+        fault["path"] for fault in faults(registry_of(tool("search", {"properties": schema}), validate=True), arguments)
+    ] == [path]
+
+
+@pytest.mark.parametrize(
+    ("schema", "validate", "arguments"),
+    [(SEARCH, False, {"quary": 1}), (SEARCH, True, {"query": "x", "limit": 1}), (None, True, {"x": object})],
+    ids=["unless they are checked", "if they are complete", "if there is no schema"],
+)
+def test_arguments_are_passed_on_without_a_copy(schema: Any, validate: bool, arguments: dict[str, Any]) -> None:
+    assert registry_of(tool("search", schema), validate=validate).call("search", arguments) is arguments
 
 
 def test_endless_nesting_is_refused() -> None:
-    registry = MCPRegistry(validate=True)
-    registry.register(tool("search", {"properties": {"below": {"$ref": "#"}, "n": {"default": 1}}}))
+    registry = registry_of(tool("search", RECURSIVE), validate=True)
     assert "deep" in faults(registry, nested(100_000))[0]["message"]
     assert "deep" in faults(registry, nested(300))[0]["message"]
-
-
-def test_defaults_of_all_of_and_of_references_are_filled() -> None:
-    schema = {
-        "allOf": [{"properties": {"a": {"default": 1}}}, {"$ref": "#/$defs/more"}],
-        "$defs": {"more": {"properties": {"b": {"default": 2}}}},
-        "properties": {"a": {"default": 3}},
-    }
-    fill = compile_defaults(schema)
-    assert fill is not None
-    assert fill({}) == {"a": 3, "b": 2}
-
-
-def test_a_default_object_is_itself_filled() -> None:
-    fill = compile_defaults({"properties": {"o": {"default": {}, "properties": {"n": {"default": 1}}}}})
-    assert fill is not None
-    assert fill({}) == {"o": {"n": 1}}
 
 
 SCHEMAS = st.recursive(

@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 
 from a2c_smcp.registry import MCPRegistry
-from tests.registry.tools import Bare, EchoTool, tool
+from tests.registry.tools import Bare, EchoTool, registry_of, tool
 
 HI = {"output": "hi"}
 
 
 @pytest.fixture
 def registry() -> MCPRegistry:
-    registry = MCPRegistry()
-    registry.register(EchoTool())
-    return registry
+    return registry_of(EchoTool())
 
 
 @pytest.mark.covers("registry-envelope")
@@ -37,8 +35,7 @@ def registry() -> MCPRegistry:
     ],
 )
 async def test_a_result_is_wrapped_in_an_envelope_once(result: Any, output: Any, meta: dict[str, Any]) -> None:
-    registry = MCPRegistry()
-    registry.register(Bare("give", lambda _: result))
+    registry = registry_of(Bare("give", lambda _: result))
     for enveloped in (registry.call("give", {}, envelope=True), await registry.acall("give", {}, envelope=True)):
         assert enveloped["output"] == output
         assert enveloped["meta"].keys() == {"tool", "duration", *meta}
@@ -150,8 +147,7 @@ def test_a_registry_without_options_calls_the_tool_directly() -> None:
 
 @pytest.mark.covers("registry-cost")
 def test_a_sync_call_runs_in_the_callers_thread() -> None:
-    registry = MCPRegistry(validate=True)
-    registry.register(Bare("where", lambda _: threading.current_thread()))
+    registry = registry_of(Bare("where", lambda _: threading.current_thread()), validate=True)
     assert registry.call("where", {}) is threading.current_thread()
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from a2c_smcp.errors import ToolForbidden
-from a2c_smcp.registry import Hook, Limit, MCPRegistry, Policy, Retry, ToolCall
-from tests.registry.tools import Bare, EchoTool, Failing, tool
+from a2c_smcp.registry import Hook, Limit, MCPRegistry, Policy, ToolCall
+from tests.registry.tools import Bare, EchoTool, registry_of, tool
 
 pytestmark = pytest.mark.covers("registry-telemetry")
 
@@ -49,9 +49,7 @@ def hook() -> Listening:
 
 @pytest.fixture
 def registry(hook: Listening) -> MCPRegistry:
-    registry = MCPRegistry(hooks=[hook])
-    registry.register(EchoTool())
-    return registry
+    return registry_of(EchoTool(), hooks=[hook])
 
 
 async def test_hooks_are_called_before_and_after_a_call(registry: MCPRegistry, hook: Listening) -> None:
@@ -116,8 +114,7 @@ def test_a_hook_that_raises_is_logged_and_changes_nothing(caplog: pytest.LogCapt
 
         after = error = before
 
-    registry = MCPRegistry(hooks=[Broken(), hook, Broken()])
-    registry.register(EchoTool())
+    registry = registry_of(EchoTool(), hooks=[Broken(), hook, Broken()])
     assert registry.call("echo", {"text": "hi"}) == {"output": "hi"}
     with pytest.raises(KeyError, match="text"):
         registry.call("echo", {})
@@ -140,16 +137,16 @@ def test_hooks_end_in_the_reverse_order() -> None:
         def after(self, call: ToolCall) -> None:
             told.append(f"after {self._name}")
 
-    registry = MCPRegistry(hooks=[Named("a"), Named("b"), Hook()])
-    registry.register(tool("x"))
+    only_after = SimpleNamespace(after=lambda call: told.append(f"after {call.name}"))
+    registry = registry_of(tool("x"), hooks=[Named("a"), Named("b"), Hook(), only_after])
     registry.call("x", {})
-    assert told == ["before a", "before b", "after b", "after a"]
+    assert told == ["before a", "before b", "after x", "after b", "after a"]
 
 
 async def test_hooks_get_the_code_of_a_refusal(hook: Listening) -> None:
-    registry = MCPRegistry(hooks=[hook], validate=True, policy=Policy(deny=["rm"]), limit=Limit(1, waiting=0))
-    registry.register(EchoTool())
-    registry.register(tool("rm"))
+    registry = registry_of(
+        EchoTool(), tool("rm"), hooks=[hook], validate=True, policy=Policy(deny=["rm"]), limit=Limit(1, waiting=0)
+    )
     attempts: list[tuple[Callable[[], Any], str, int]] = [
         (lambda: registry.call("echo", {"text": 7}), "InvalidArguments", 400),
         (lambda: registry.call("rm", {}), "ToolForbidden", 403),
@@ -187,13 +184,6 @@ async def test_hooks_distinguish_a_timeout_from_a_cancel(hook: Listening) -> Non
     assert hook.last.outcome == "cancelled"
 
 
-def test_hooks_see_all_attempts_as_one_call(hook: Listening) -> None:
-    registry = MCPRegistry(hooks=[hook], retry=Retry(first_pause=0))
-    registry.register(Failing(2, OSError(), idempotent=True))
-    registry.call("flaky", {})
-    assert hook.moments == ["before", "after"]
-
-
 def test_a_call_that_a_hook_keeps_does_not_keep_the_error_alive(registry: MCPRegistry, hook: Listening) -> None:
     class Large(Exception):
         pass
@@ -211,22 +201,7 @@ def test_a_call_that_a_hook_keeps_does_not_keep_the_error_alive(registry: MCPReg
     assert hook.last.reveal().error is None
 
 
-def test_a_hook_that_overrides_nothing_costs_nothing() -> None:
-    registry = MCPRegistry(hooks=[Hook()])
-    echo = EchoTool()
-    registry.register(echo)
-    assert registry.call("echo", {"text": "hi"}) == {"output": "hi"}
-
-
 @pytest.mark.parametrize("wrong", [object(), Listening, None, print])
 def test_an_object_without_hook_methods_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="is not a hook"):
         MCPRegistry(hooks=[wrong])
-
-
-def test_functions_may_be_hooks_in_a_namespace() -> None:
-    names: list[str] = []
-    registry = MCPRegistry(hooks=[SimpleNamespace(after=lambda call: names.append(call.name))])
-    registry.register(tool("x"))
-    registry.call("x", {})
-    assert names == ["x"]

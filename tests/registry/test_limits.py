@@ -6,8 +6,7 @@ import asyncio
 import math
 import random
 import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,7 +14,9 @@ import pytest
 
 from a2c_smcp.errors import BadRequest, CallTimeout, ConfigError, RateLimited, Unavailable
 from a2c_smcp.registry import Limit, LoopIsRunning, MCPRegistry, QueueFull, Retry, ToolTimeout
-from tests.registry.tools import Bare, Failing, tool
+from tests.registry.servers import wait_for
+from tests.registry.tools import Bare, Failing, registry_of, tool
+from tests.stage.raising import raises
 
 AT_ONCE = Retry(attempts=3, first_pause=0)
 BOUND = 10
@@ -53,20 +54,12 @@ async def forever(arguments: dict[str, Any]) -> None:
     await asyncio.Event().wait()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BOUND
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen"
-        time.sleep(0.001)
-
-
 # Time
 
 
 @pytest.mark.covers("registry-timeout")
 async def test_a_slow_tool_is_a_timeout_for_sync_and_async_callers(blocking: Blocking) -> None:
-    registry = MCPRegistry(timeout=0.02)
-    registry.register(blocking)
+    registry = registry_of(blocking, timeout=0.02)
     for attempt in (asyncio.to_thread(registry.call, "block", {}), registry.acall("block", {})):
         with pytest.raises(ToolTimeout, match=r"'block' within 0\.02 s") as caught:
             await attempt
@@ -86,25 +79,12 @@ def test_a_slow_async_tool_is_cancelled() -> None:
             cancelled.append(True)
             raise
 
-    registry = MCPRegistry(timeout=0.02)
-    registry.register(Bare("wait", wait))
+    registry = registry_of(Bare("wait", wait), timeout=0.02)
     with pytest.raises(ToolTimeout):
         registry.call("wait", {})
     with pytest.raises(ToolTimeout):
         asyncio.run(registry.acall("wait", {}))
     assert cancelled == [True, True]
-
-
-@pytest.mark.covers("registry-timeout")
-async def test_a_tools_own_timeout_error_passes_unchanged() -> None:
-    registry, error = MCPRegistry(timeout=BOUND), TimeoutError("own")
-    registry.register(Failing(99, error))
-    with pytest.raises(TimeoutError) as caught:
-        registry.call("flaky", {})
-    assert caught.value is error
-    with pytest.raises(TimeoutError) as caught:
-        await registry.acall("flaky", {})
-    assert caught.value is error
 
 
 @pytest.mark.covers("registry-timeout")
@@ -130,13 +110,6 @@ def test_the_decorator_takes_timeout_and_limit() -> None:
     assert registry["wait"].meta == {"tags": ["slow"]}
 
 
-@pytest.mark.covers("registry-timeout")
-@pytest.mark.parametrize("timeout", [0, -1, math.nan])
-def test_a_timeout_must_be_positive(timeout: float) -> None:
-    with pytest.raises(ValueError, match="timeout"):
-        MCPRegistry().register(tool("a"), timeout=timeout)
-
-
 # New attempts
 
 
@@ -145,8 +118,7 @@ def test_a_timeout_must_be_positive(timeout: float) -> None:
     "mark", [{"idempotent": True}, {"read_only": True}, {"meta": {"annotations": {"idempotentHint": True}}}]
 )
 async def test_a_repeatable_tool_is_called_again(mark: dict[str, Any]) -> None:
-    registry = MCPRegistry(retry=AT_ONCE)
-    registry.register(Failing(2, Unavailable(), **mark))
+    registry = registry_of(Failing(2, Unavailable(), **mark), retry=AT_ONCE)
     assert registry.call("flaky", {}) == 3
     registry.register(Failing(2, OSError(), **mark))
     assert await registry.acall("flaky", {}) == 3
@@ -160,15 +132,6 @@ async def test_a_tool_without_a_hint_is_called_once(mark: dict[str, Any]) -> Non
     with pytest.raises(OSError):  # noqa: PT011  # whatever it says
         registry.call("flaky", {})
     assert flaky.calls == 1
-
-
-@pytest.mark.covers("registry-retry")
-async def test_the_caller_gets_the_last_error() -> None:
-    registry, flaky = MCPRegistry(retry=AT_ONCE), Failing(99, OSError("own"), idempotent=True)
-    registry.register(flaky)
-    with pytest.raises(OSError, match="own"):
-        await registry.acall("flaky", {})
-    assert flaky.calls == 3
 
 
 @pytest.mark.covers("registry-retry")
@@ -193,8 +156,9 @@ def test_an_error_that_says_the_call_is_wrong_is_final(error: BaseException, cal
 
 @pytest.mark.covers("registry-retry")
 def test_errors_to_retry_on_can_be_named() -> None:
-    registry = MCPRegistry(retry=Retry(first_pause=0, on=(ConnectionError, LookupError)))
-    registry.register(Failing(1, KeyError(), idempotent=True))
+    registry = registry_of(
+        Failing(1, KeyError(), idempotent=True), retry=Retry(first_pause=0, on=(ConnectionError, LookupError))
+    )
     assert registry.call("flaky", {}) == 2
     registry.register(Failing(1, ValueError(), idempotent=True))
     with pytest.raises(ValueError):  # noqa: PT011  # whatever it says
@@ -211,8 +175,7 @@ def test_each_attempt_has_its_own_timeout() -> None:
             await forever(arguments)
         return "done"
 
-    registry = MCPRegistry(retry=AT_ONCE, timeout=0.3)
-    registry.register(Bare("slow", slow_once, read_only=True))
+    registry = registry_of(Bare("slow", slow_once, read_only=True), retry=AT_ONCE, timeout=0.3)
     assert registry.call("slow", {}) == "done"
 
 
@@ -224,13 +187,6 @@ def test_pauses_are_drawn_below_a_bound_that_doubles() -> None:
     assert all(0 <= pause <= bound for pauses in drawn for pause, bound in zip(pauses, bounds, strict=True))
     assert len({pauses[0] for pauses in drawn}) > 100
     assert max(pauses[2] for pauses in drawn) > 2
-
-
-@pytest.mark.covers("registry-retry")
-@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_pause": -1}, {"longest_pause": -1}])
-def test_an_impossible_retry_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="Retry"):
-        Retry(**wrong)
 
 
 # How many at once
@@ -255,15 +211,13 @@ async def test_no_more_calls_than_allowed_run_at_once(blocking: Blocking) -> Non
 
 @pytest.mark.covers("registry-async")
 async def test_a_full_line_refuses_the_next_call(blocking: Blocking) -> None:
-    registry = MCPRegistry(limit=Limit(1, waiting=1))
-    registry.register(blocking)
+    registry = registry_of(blocking, limit=Limit(1, waiting=1))
     running = [asyncio.ensure_future(registry.acall("block", {})) for _ in range(2)]
     async with asyncio.timeout(BOUND):
         await asyncio.to_thread(blocking.started.acquire)
         for attempt in (registry.acall("block", {}), asyncio.to_thread(registry.call, "block", {})):
-            with pytest.raises(QueueFull, match="'block'") as caught:
+            with raises(QueueFull, match="'block'", code=429):
                 await attempt
-            assert caught.value.code == 429
         blocking.release.set()
         assert await asyncio.gather(*running) == ["done", "done"]
         assert await registry.acall("block", {}) == "done"
@@ -271,9 +225,7 @@ async def test_a_full_line_refuses_the_next_call(blocking: Blocking) -> None:
 
 @pytest.mark.covers("registry-async")
 async def test_each_tool_has_its_own_line(blocking: Blocking) -> None:
-    registry = MCPRegistry(limit=Limit(1, waiting=0))
-    registry.register(blocking)
-    registry.register(tool("other"))
+    registry = registry_of(blocking, tool("other"), limit=Limit(1, waiting=0))
     running = asyncio.ensure_future(registry.acall("block", {}))
     await asyncio.to_thread(blocking.started.acquire)
     assert await registry.acall("other", {}) == {}
@@ -348,7 +300,7 @@ def test_a_late_sync_tool_keeps_its_slot_until_it_ends(blocking: Blocking) -> No
     with pytest.raises(QueueFull):
         registry.call("block", {})
     blocking.release.set()
-    until(lambda: blocking.running == 0)
+    wait_for(lambda: blocking.running == 0)
 
     def answers() -> bool:
         try:
@@ -356,13 +308,12 @@ def test_a_late_sync_tool_keeps_its_slot_until_it_ends(blocking: Blocking) -> No
         except (QueueFull, ToolTimeout):
             return False
 
-    until(answers)
+    wait_for(answers)
 
 
 @pytest.mark.covers("registry-async")
 def test_a_failing_tool_gives_its_slot_back() -> None:
-    registry = MCPRegistry(limit=Limit(1, waiting=0))
-    registry.register(Failing(2, KeyError("own")))
+    registry = registry_of(Failing(2, KeyError("own")), limit=Limit(1, waiting=0))
     for _ in range(2):
         with pytest.raises(KeyError, match="own"):
             registry.call("flaky", {})
@@ -397,15 +348,26 @@ async def test_no_slot_is_lost_or_given_twice_when_callers_give_up() -> None:
     assert (running, most) == (0, 3)
 
 
-@pytest.mark.covers("registry-async")
-@pytest.mark.parametrize("wrong", [{"at_once": 0}, {"at_once": 1, "waiting": -1}])
-def test_an_impossible_limit_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="Limit"):
-        Limit(**wrong)
-
-
-@pytest.mark.covers("registry-timeout")
-@pytest.mark.parametrize("timeout", [-1, 0, math.nan])
-def test_a_timeout_that_is_not_positive_is_refused_at_once(timeout: float) -> None:
-    with pytest.raises(ConfigError, match="leaves no time for a call"):
-        MCPRegistry(timeout=timeout)
+@pytest.mark.covers("registry-timeout", "registry-retry", "registry-async")
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        *(
+            (lambda timeout=timeout: MCPRegistry(timeout=timeout), "no time for a call")
+            for timeout in (-1, 0, math.nan)
+        ),
+        *(
+            (lambda timeout=timeout: MCPRegistry().register(tool("a"), timeout=timeout), "timeout")
+            for timeout in (0, -1)
+        ),
+        (lambda: MCPRegistry().register(tool("a"), timeout=math.nan), "timeout"),
+        (lambda: Retry(attempts=0), "Retry"),
+        (lambda: Retry(first_pause=-1), "Retry"),
+        (lambda: Retry(longest_pause=-1), "Retry"),
+        (lambda: Limit(0), "Limit"),
+        (lambda: Limit(1, waiting=-1), "Limit"),
+    ],
+)
+def test_what_is_impossible_is_refused_at_once(make: Any, words: str) -> None:
+    with pytest.raises((ConfigError, ValueError), match=words):
+        make()

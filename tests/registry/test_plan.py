@@ -25,18 +25,13 @@ from a2c_smcp.registry.planning.plan import (
 Run = Callable[..., PlanRun]
 
 
-def blocking(steps: Any, registry: MCPRegistry, **options: Any) -> PlanRun:
-    return run_plan(steps, registry, **options)
-
-
 def awaited(steps: Any, registry: MCPRegistry, **options: Any) -> PlanRun:
     return asyncio.run(run_plan_async(steps, registry, **options))
 
 
-@pytest.fixture(params=[blocking, awaited])
+@pytest.fixture(params=[run_plan, awaited], ids=["blocking", "awaited"])
 def run(request: pytest.FixtureRequest) -> Run:
-    chosen: Run = request.param
-    return chosen
+    return request.param
 
 
 @pytest.fixture
@@ -187,10 +182,7 @@ def test_a_user_can_have_the_step_tried_again(run: Run, registry: MCPRegistry) -
 @pytest.mark.parametrize("answer", [None, False])
 def test_without_a_users_answer_the_planner_is_asked(run: Run, registry: MCPRegistry, answer: Any) -> None:
     done = run(
-        [tool("divide", a=1, b=0)],
-        registry,
-        clarify=lambda failure: answer,
-        replan=lambda failure: [reply("sorry")],
+        [tool("divide", a=1, b=0)], registry, clarify=lambda failure: answer, replan=lambda failure: [reply("sorry")]
     )
     assert done.replies == ["sorry"]
     assert done.outcomes[0].attempts == 1

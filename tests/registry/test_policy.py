@@ -8,8 +8,9 @@ import pytest
 
 from a2c_smcp.errors import ToolForbidden
 from a2c_smcp.registry import MCPRegistry, Policy
-from a2c_smcp.registry.results import mcp_result
-from tests.registry.tools import tool
+from a2c_smcp.registry.content import mcp_result
+from tests.registry.tools import registry_of, tool
+from tests.stage.raising import raises
 
 pytestmark = pytest.mark.covers("registry-policy")
 
@@ -57,9 +58,8 @@ def registry() -> MCPRegistry:
 
 async def test_a_forbidden_tool_cannot_be_called(registry: MCPRegistry) -> None:
     for attempt in (lambda: registry.call("rm", {}), lambda: registry["rm"]):
-        with pytest.raises(ToolForbidden) as caught:
+        with raises(ToolForbidden, code=403):
             attempt()
-        assert caught.value.code == 403
     with pytest.raises(ToolForbidden):
         await registry.acall("rm", {})
     (refused,) = await registry.call_many([("rm", {})])
@@ -87,9 +87,7 @@ def test_a_forbidden_tool_can_be_removed(registry: MCPRegistry) -> None:
 
 
 def test_a_tool_may_become_forbidden_and_allowed_again_by_its_tags() -> None:
-    registry = MCPRegistry(policy=Policy(deny_tags=["danger"]))
-    registry.register(tool("a"))
-    registry.register(tool("a", tags=["danger"]))
+    registry = registry_of(tool("a"), tool("a", tags=["danger"]), policy=Policy(deny_tags=["danger"]))
     assert [*registry] == []
     with pytest.raises(ToolForbidden):
         registry.call("a", {})

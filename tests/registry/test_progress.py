@@ -19,8 +19,8 @@ from a2c_smcp.registry import (
     ToolNeedsSignIn,
     report_progress,
 )
-from a2c_smcp.registry.calls.progress import ProgressInLoop
-from a2c_smcp.registry.results import value_of
+from a2c_smcp.registry.calls.context import ProgressInLoop
+from a2c_smcp.registry.content import value_of
 from tests.registry.servers import COMMAND, good
 from tests.waiting import until
 
@@ -100,15 +100,6 @@ async def test_reports_that_do_not_grow_are_dropped() -> None:
     progress.report(3)
     assert not progress._is_delivering
     assert heard == [1, 2]
-
-
-async def test_reports_that_come_together_with_the_end_are_all_delivered() -> None:
-    heard: list[float] = []
-    progress = ProgressInLoop(lambda progress, *_: heard.append(progress))
-    for report in (0, 50, 100):
-        progress.report(report)
-    await progress.finish()
-    assert heard == [0, 50, 100]
 
 
 async def test_of_a_large_burst_the_last_reports_are_delivered() -> None:

@@ -11,13 +11,11 @@ import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp.types import Tool
 from pydantic import BaseModel, Field
 
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.planning.provider_formats import FORMATS, portable_name
-from a2c_smcp.registry.planning.provider_schemas import gemini_schema
-from tests.registry.tools import Bare, EchoTool, tool
+from a2c_smcp.registry.planning.provider_formats import FORMATS, gemini_schema, portable_name
+from tests.registry.tools import Bare, EchoTool, registry_of, tool
 
 pytestmark = pytest.mark.covers("registry-formats")
 
@@ -31,44 +29,31 @@ GEMINI_FIELDS = {
 
 @pytest.fixture
 def registry() -> MCPRegistry:
-    registry = MCPRegistry()
-    registry.register(EchoTool())
-    return registry
+    return registry_of(EchoTool())
 
 
-def test_openai(registry: MCPRegistry) -> None:
+TEXT_ONLY = {**ECHO, "properties": {"text": {"type": "string"}}}
+ABOUT = {"name": "echo", "description": "echo back"}
+QUIET = {"name": "quiet", "description": ""}
+SHOWN: dict[str | None, Any] = {
+    None: {
+        "echo": {"description": "echo back", "input_schema": ECHO},
+        "quiet": {"description": "", "input_schema": {}},
+    },
+    "openai": [
+        {"type": "function", "function": {**ABOUT, "parameters": TEXT_ONLY}},
+        {"type": "function", "function": {**QUIET, "parameters": {"type": "object", "properties": {}}}},
+    ],
+    "anthropic": [{**ABOUT, "input_schema": ECHO}, {**QUIET, "input_schema": {"type": "object"}}],
+    "gemini": [{"function_declarations": [{**ABOUT, "parameters": ECHO}, QUIET]}],
+    "mcp": [{**ABOUT, "inputSchema": ECHO}, {**QUIET, "inputSchema": {"type": "object"}}],
+}
+
+
+@pytest.mark.parametrize("wanted", SHOWN)
+def test_tools_are_shown_in_the_format_of(registry: MCPRegistry, wanted: Any) -> None:
     registry.register(Bare("quiet", lambda _: None))
-    echo, quiet = registry.describe("openai")
-    parameters = {**ECHO, "properties": {"text": {"type": "string"}}}
-    assert echo == {
-        "type": "function",
-        "function": {"name": "echo", "description": "echo back", "parameters": parameters},
-    }
-    assert quiet["function"]["parameters"] == {"type": "object", "properties": {}}
-
-
-def test_anthropic(registry: MCPRegistry) -> None:
-    registry.register(Bare("quiet", lambda _: None))
-    echo, quiet = registry.describe("anthropic")
-    assert echo == {"name": "echo", "description": "echo back", "input_schema": ECHO}
-    assert quiet == {"name": "quiet", "description": "", "input_schema": {"type": "object"}}
-
-
-def test_gemini(registry: MCPRegistry) -> None:
-    registry.register(Bare("quiet", lambda _: None))
-    (tools,) = registry.describe("gemini")
-    echo, quiet = tools["function_declarations"]
-    assert echo == {"name": "echo", "description": "echo back", "parameters": ECHO}
-    assert quiet == {"name": "quiet", "description": ""}
-
-
-def test_mcp(registry: MCPRegistry) -> None:
-    registry.register(tool("more", ECHO, origin="desk", output_schema={"type": "object"}, meta={"title": "More"}))
-    echo, more = registry.describe("mcp")
-    assert echo == {"name": "echo", "description": "echo back", "inputSchema": ECHO}
-    assert more["outputSchema"] == {"type": "object"}
-    for listed in (echo, more):
-        Tool.model_validate(listed)
+    assert (registry.describe(wanted) if wanted else registry.describe()) == SHOWN[wanted]
 
 
 def test_an_unknown_format_is_a_value_error_that_lists_the_formats(registry: MCPRegistry) -> None:
@@ -76,13 +61,17 @@ def test_an_unknown_format_is_a_value_error_that_lists_the_formats(registry: MCP
         registry.describe("xml")  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("wanted", FORMATS)
-def test_every_format_is_one_json_snapshot_until_the_tools_change(registry: MCPRegistry, wanted: Any) -> None:
-    first = registry.describe(wanted)
-    assert registry.describe(wanted) is first
-    assert json.loads(json.dumps(first)) == first
+@pytest.mark.parametrize("formats", [(), *((each,) for each in FORMATS)], ids=["plain", *FORMATS])
+def test_every_format_is_one_json_snapshot_until_the_tools_change(registry: MCPRegistry, formats: Any) -> None:
+    first = registry.describe(*formats)
+    assert registry.describe(*formats) is first
+    snapshot = json.dumps(first)
+    assert json.loads(snapshot) == first
     registry.register(tool("other"))
-    assert registry.describe(wanted) != first
+    assert "other" in str(registry.describe(*formats))
+    registry.unregister("echo")
+    assert "echo" not in str(registry.describe(*formats))
+    assert json.dumps(first) == snapshot
 
 
 @pytest.mark.parametrize("wanted", FORMATS)
@@ -223,19 +212,8 @@ def test_a_schema_nested_too_deeply_is_an_object() -> None:
 
 WORDS = st.sampled_from(
     [
-        "type",
-        "properties",
-        "items",
-        "required",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "enum",
-        "const",
-        "$ref",
-        "$defs",
-        "format",
-        "a",
+        *("type", "properties", "items", "required", "anyOf", "oneOf", "allOf"),
+        *("enum", "const", "$ref", "$defs", "format", "a"),
     ]
 )
 ANYTHING = st.recursive(
@@ -292,8 +270,7 @@ def test_alternatives_at_the_top_become_one_object(wanted: Any) -> None:
 
 @given(st.dictionaries(WORDS, ANYTHING, max_size=6))
 def test_any_schema_is_shown_as_an_object(schema: dict[str, Any]) -> None:
-    registry = MCPRegistry()
-    registry.register(tool("any", schema))
+    registry = registry_of(tool("any", schema))
     (openai,), (anthropic,) = registry.describe("openai"), registry.describe("anthropic")
     for shown in (openai["function"]["parameters"], anthropic["input_schema"]):
         assert shown["type"] == "object"

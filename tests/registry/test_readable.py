@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from a2c_smcp.registry import (
     EmbeddedResource,
@@ -20,14 +24,9 @@ from a2c_smcp.registry import (
     UnknownPrompt,
     UnknownResource,
 )
-from a2c_smcp.registry.readable.uri_templates import MAX_URI, URITemplate, loose_matcher
+from a2c_smcp.registry.sources import MAX_URI, URITemplate, loose_matcher
 
 pytestmark = pytest.mark.covers("registry-readable")
-
-
-@pytest.fixture
-def registry() -> MCPRegistry:
-    return MCPRegistry()
 
 
 def contents(registry: MCPRegistry, uri: str) -> list[dict[str, Any]]:
@@ -200,6 +199,41 @@ def test_a_uri_matches_a_template(template: str, uri: str, values: dict[str, str
     assert URITemplate(template).match(uri) == values
 
 
+@pytest.mark.covers("registry-linear")
+@pytest.mark.parametrize(
+    ("template", "part", "end"),
+    [
+        ("a://{+x}/{+y}/{+z}", "/", "\n"),
+        ("a://{x}-{y}-{z}", "-", "/"),
+        ("a://{x}{y}{z}{+w}b", "1", "\nb"),
+        ("a://{+x}aab{+y}aab{+z}", "a", "\n"),
+    ],
+)
+def test_the_time_to_match_grows_with_the_length_of_a_uri_and_not_with_a_power_of_it(
+    template: str, part: str, end: str
+) -> None:
+    compiled, uri = URITemplate(template), "a://" + part * 2000 + end
+    began = time.process_time()
+    assert compiled.match(uri) is None
+    assert compiled.match("a://" + part * (MAX_URI - 8) + end) is None
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.covers("registry-linear")
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "+"]), st.sampled_from(["", "a", "/", "ab", "-", "aa"])), max_size=4),
+    st.lists(st.sampled_from(["a", "b", "ab", "/", "-", "?", "\n"]), max_size=12),
+)
+def test_each_variable_takes_as_much_as_it_can_the_first_ones_first(
+    variables: list[tuple[str, str]], letters: list[str]
+) -> None:
+    template = "".join(f"{{{operator}v{place}}}{literal}" for place, (operator, literal) in enumerate(variables))
+    patterns = {"": "[^/?#]+", "+": ".+"}
+    expected = re.fullmatch("".join(f"({patterns[one]}){re.escape(two)}" for one, two in variables), "".join(letters))
+    values = URITemplate(template).match("".join(letters))
+    assert (list(values.values()) if values is not None else None) == (list(expected.groups()) if expected else None)
+
+
 @pytest.mark.parametrize(
     ("template", "uri", "fits"),
     [
@@ -229,12 +263,7 @@ def test_other_templates_are_refused(registry: MCPRegistry, template: str) -> No
 
 @pytest.mark.parametrize(
     ("uri", "function"),
-    [
-        ("a://{x}", lambda: ""),
-        ("a://{x}", lambda x, y: ""),
-        ("a://b", lambda x: ""),
-        ("a://b{?x}", lambda x: ""),
-    ],
+    [("a://{x}", lambda: ""), ("a://{x}", lambda x, y: ""), ("a://b", lambda x: ""), ("a://b{?x}", lambda x: "")],
 )
 def test_parameters_must_be_the_variables_of_the_uri(
     registry: MCPRegistry, uri: str, function: Callable[..., Any]

@@ -20,15 +20,19 @@ from a2c_smcp.errors import CallTimeout, ConfigError, ServerNotFound
 from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.mcp_host.config.servers import parse_server
 from a2c_smcp.mcp_host.failures import ServerExists, ServerGone, ServerNotReady
+from a2c_smcp.mcp_host.processes.plan import possible
 from a2c_smcp.registry import MCPRegistry, ToolFailed
-from a2c_smcp.registry.parameters import InvalidArguments
+from a2c_smcp.registry.content import value_of
+from a2c_smcp.registry.functions import InvalidArguments
 from a2c_smcp.registry.remote import RemoteMCPAdapter
-from a2c_smcp.registry.results import value_of
+from a2c_smcp.registry.remote.servers import ServerAddress
 from a2c_smcp.registry.toolset import UnknownTool
 from tests.computer.hosted import pids_with
 from tests.computer.supervised import is_alive, serving
 from tests.program import forked, run_program
-from tests.registry.servers import COMMAND, PATIENCE, descendants, good, until
+from tests.registry.servers import COMMAND, PATIENCE, descendants, good, wait_for
+from tests.registry.tools import registry_of
+from tests.stage.raising import raises
 
 NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
 
@@ -75,8 +79,7 @@ def text(*lines: str, **more: Any) -> dict[str, Any]:
 
 def test_the_adapter_of_001_is_a_tool() -> None:
     remote = RemoteMCPAdapter(name="add", description="Add two numbers", input_schema=NUMBERS, server_cmd=COMMAND)
-    registry = MCPRegistry()
-    registry.register(remote)
+    registry = registry_of(remote)
     try:
         assert registry.describe() == {"add": {"description": "Add two numbers", "input_schema": NUMBERS}}
         assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
@@ -119,18 +122,14 @@ def test_an_error_result_is_raised_with_its_text() -> None:
     ],
 )
 def test_an_error_without_text_uses_its_structured_content(structured: Any, reason: str) -> None:
-    with pytest.raises(ToolFailed) as caught:
+    with raises(ToolFailed, message=reason):
         value_of({"content": [], "structuredContent": structured, "isError": True})
-    assert caught.value.message == reason
 
 
-def test_an_adapter_can_return_raw_results(lasting: str) -> None:
+def test_a_failing_tool_raises_unless_its_adapter_returns_raw_results(lasting: str) -> None:
     with of_good("add", lasting, raw=True) as raw, of_good("fail", lasting, raw=True) as failing:
         assert raw.call({"a": 1, "b": 2})["structuredContent"] == {"result": 3}
         assert failing.call({})["isError"]
-
-
-def test_a_failing_tool_raises(lasting: str) -> None:
     with of_good("fail", lasting) as adapter, pytest.raises(ToolFailed, match="fail"):
         adapter.call({})
 
@@ -144,26 +143,17 @@ async def test_an_adapter_can_be_awaited_in_any_event_loop(add: RemoteMCPAdapter
     assert await asyncio.to_thread(elsewhere) == {"result": 4}
 
 
-async def test_a_blocking_call_in_an_event_loop_names_the_alternative(add: RemoteMCPAdapter) -> None:
-    with pytest.raises(LoopIsRunning, match="await acall"):
-        add.call({"a": 1, "b": 2})
-
-
-async def test_a_blocking_call_in_a_loop_is_refused_with_a_timeout_too(add: RemoteMCPAdapter) -> None:
-    """With a timeout the call runs in a thread that has no loop itself."""
-    registry = MCPRegistry(timeout=PATIENCE)
+@pytest.mark.parametrize("timeout", [None, PATIENCE], ids=["no timeout", "with a timeout it runs in a thread"])
+async def test_the_registry_awaits_an_adapter_and_refuses_to_block_an_event_loop(
+    add: RemoteMCPAdapter, timeout: float | None
+) -> None:
+    registry, numbers = MCPRegistry(timeout=timeout), {"a": 1, "b": 2}
     registry.register(add)
-    with pytest.raises(LoopIsRunning):
-        registry.call("add", {"a": 1, "b": 2})
-    assert await asyncio.to_thread(registry.call, "add", {"a": 1, "b": 2}) == {"result": 3}
-
-
-async def test_the_registry_awaits_an_adapter(add: RemoteMCPAdapter) -> None:
-    registry = MCPRegistry()
-    registry.register(add)
-    assert await registry.acall("add", {"a": 1, "b": 2}) == {"result": 3}
-    with pytest.raises(LoopIsRunning):
-        registry.call("add", {"a": 1, "b": 2})
+    assert await registry.acall("add", numbers) == {"result": 3}
+    for call in (lambda: add.call(numbers), lambda: registry.call("add", numbers)):
+        with pytest.raises(LoopIsRunning, match="await acall"):
+            call()
+    assert await asyncio.to_thread(registry.call, "add", numbers) == {"result": 3}
 
 
 def test_many_threads_share_one_session(own_add: RemoteMCPAdapter, marker: str) -> None:
@@ -199,7 +189,7 @@ async def test_closing_in_an_event_loop_does_not_block_it(marker: str) -> None:
     adapter = of_good("add", marker)
     await adapter.acall({"a": 1, "b": 1})
     adapter.close()
-    await asyncio.to_thread(until, lambda: not pids_with(marker))
+    await asyncio.to_thread(wait_for, lambda: not pids_with(marker))
 
 
 def test_a_remote_call_has_a_timeout(add: RemoteMCPAdapter, lasting: str) -> None:
@@ -284,6 +274,13 @@ def registry() -> Iterator[MCPRegistry]:
         tools.remove_mcp_server(name)
 
 
+@pytest.fixture
+def filled(registry: MCPRegistry, marker: str) -> MCPRegistry:
+    """With the tools of `good`."""
+    registry.add_mcp_server(good(marker=marker))
+    return registry
+
+
 def test_all_tools_of_a_server_are_added_at_once(registry: MCPRegistry, marker: str) -> None:
     names = registry.add_mcp_server(good(marker=marker))
     assert names == [*registry]
@@ -303,32 +300,28 @@ def test_removing_a_server_removes_its_tools_and_its_process(registry: MCPRegist
         registry.remove_mcp_server("good")
 
 
-def test_a_kept_tool_does_not_start_a_removed_server_again(registry: MCPRegistry, marker: str) -> None:
-    registry.add_mcp_server(good(marker=marker))
-    kept = registry["add"]
-    registry.remove_mcp_server("good")
+def test_a_kept_tool_does_not_start_a_removed_server_again(filled: MCPRegistry, marker: str) -> None:
+    kept = filled["add"]
+    filled.remove_mcp_server("good")
     with pytest.raises(ServerNotReady, match="closed"):
         kept.call({"a": 1, "b": 2})
     assert not pids_with(marker)
 
 
-def test_tools_that_appear_later_are_added(registry: MCPRegistry, marker: str) -> None:
-    registry.add_mcp_server(good(marker=marker))
-    kept = registry["add"]
-    registry.call("grow", {"name": "more"})
-    until(lambda: "more" in registry)
-    assert registry.call("more", {}) == "more"
-    assert registry["add"] is kept
+def test_tools_that_appear_later_are_added(filled: MCPRegistry) -> None:
+    kept = filled["add"]
+    filled.call("grow", {"name": "more"})
+    wait_for(lambda: "more" in filled)
+    assert filled.call("more", {}) == "more"
+    assert filled["add"] is kept
 
 
-def test_the_tools_of_a_crashed_server_are_removed_and_come_back(registry: MCPRegistry, marker: str) -> None:
-    changes: list[int] = []
+def test_the_tools_of_a_crashed_server_stay_and_the_next_call_waits_for_it(registry: MCPRegistry, marker: str) -> None:
     registry.add_mcp_server(good(marker=marker))
-    registry.on_change(lambda: changes.append(len(registry)))
+    before = [*registry]
     with pytest.raises(ServerGone):
         registry.call("crash", {})
-    until(lambda: len(changes) == 2)
-    assert changes[0] == 0
+    assert [*registry] == before
     assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
 
 
@@ -346,18 +339,17 @@ def test_a_tool_whose_name_is_taken_is_prefixed_with_its_server(registry: MCPReg
     assert len(pids_with(marker)) == 1
 
 
-def test_a_tool_registered_over_a_servers_tool_stays(registry: MCPRegistry, marker: str) -> None:
-    registry.add_mcp_server(good(marker=marker))
+def test_a_tool_registered_over_a_servers_tool_stays(filled: MCPRegistry) -> None:
 
-    @registry.tool
+    @filled.tool
     def add() -> str:
         """Ours now."""
         return "ours"
 
-    registry.call("grow", {"name": "more"})
-    until(lambda: "good__add" in registry)
-    registry.remove_mcp_server("good")
-    assert [*registry] == ["add"]
+    filled.call("grow", {"name": "more"})
+    wait_for(lambda: "good__add" in filled)
+    filled.remove_mcp_server("good")
+    assert [*filled] == ["add"]
 
 
 def test_configured_tags_aliases_and_forbidden_tools_are_used(registry: MCPRegistry, marker: str) -> None:
@@ -371,11 +363,10 @@ def test_configured_tags_aliases_and_forbidden_tools_are_used(registry: MCPRegis
     assert "plus" in registry.describe(tags=["good"])
 
 
-def test_a_name_is_given_to_one_server_only(registry: MCPRegistry, marker: str) -> None:
-    registry.add_mcp_server(good(marker=marker))
+def test_a_name_is_given_to_one_server_only(filled: MCPRegistry, marker: str) -> None:
     with pytest.raises(ServerExists):
-        registry.add_mcp_server(good(marker=marker))
-    assert [*registry.mcp_servers] == ["good"]
+        filled.add_mcp_server(good(marker=marker))
+    assert [*filled.mcp_servers] == ["good"]
 
 
 def test_a_server_that_does_not_start_leaves_no_tool_and_no_process(registry: MCPRegistry, marker: str) -> None:
@@ -401,12 +392,65 @@ def test_a_disabled_server_is_not_started(registry: MCPRegistry, marker: str) ->
         registry.add_mcp_server(good(marker=marker, disabled=True))
 
 
-def test_registries_share_the_session_of_a_server(registry: MCPRegistry, marker: str) -> None:
-    registry.add_mcp_server(good(marker=marker))
+def test_registries_share_the_session_of_a_server(filled: MCPRegistry, marker: str) -> None:
     with MCPRegistry().mcp_server(good(marker=marker)) as names:
         assert "add" in names
         assert len(pids_with(marker)) == 1
-    assert registry.call("add", {"a": 1, "b": 2}) == {"result": 3}
+    assert filled.call("add", {"a": 1, "b": 2}) == {"result": 3}
+
+
+BURGLAR = Path(__file__).parents[1] / "computer" / "servers" / "burglar.py"
+
+
+def burglar(**more: Any) -> dict[str, Any]:
+    parameters = {"command": sys.executable, "args": [str(BURGLAR)], **more.pop("parameters", {})}
+    return {"name": "burglar", "type": "stdio", "server_parameters": parameters, **more}
+
+
+@pytest.mark.covers("registry-sessions")
+@pytest.mark.skipif(not possible().files, reason="this kernel has no Landlock that covers files")
+def test_a_registry_that_asks_for_a_sandbox_never_shares_a_session_without_it(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the owner's secret")
+    read = {"code": f"found = open({str(secret)!r}).read()"}
+    registries = [MCPRegistry(), MCPRegistry(), MCPRegistry()]
+    loose, strict, wider = registries
+    try:
+        loose.add_mcp_server(burglar())
+        assert loose.call("run", read) == "the owner's secret"
+        strict.add_mcp_server(burglar(sandbox="strict"))
+        with pytest.raises(ToolFailed, match="Permission denied"):
+            strict.call("run", read)
+        wider.add_mcp_server(burglar(sandbox={"read": [str(tmp_path)]}))
+        assert wider.call("run", read) == "the owner's secret"
+    finally:
+        for one in registries:
+            for name in one.mcp_servers:
+                one.remove_mcp_server(name)
+
+
+@pytest.mark.covers("registry-sessions")
+def test_what_confines_or_identifies_a_session_is_in_its_key_and_what_only_lists_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key(**more: Any) -> str:
+        return ServerAddress(burglar(**more)).key
+
+    def http(**more: Any) -> str:
+        return ServerAddress({"name": "web", "server_parameters": {"url": "https://mcp.example/mcp", **more}}).key
+
+    own = {"name": "other", "forbidden_tools": ["x"], "default_tool_meta": {"auto_apply": True}, "pin": "off"}
+    assert key(**own) == key()
+    parameters: list[dict[str, Any]] = [{"env": {"A": "1"}}, {"env": {"A": "2"}}, {"cwd": "/"}, {"encoding": "latin-1"}]
+    sandboxes: list[Any] = ["strict", {"read": ["/srv"]}, {"connect": [443]}, {"required": False}]
+    keys = [key(), *(key(parameters=each) for each in parameters), *(key(sandbox=each) for each in sandboxes)]
+    keys += [key(protocol="older"), key(desktop="any"), http()]
+    keys += [http(headers={"Authorization": name}) for name in ("Bearer a", "Bearer b")]
+    keys += [http(auth={"client_id": name}) for name in ("a", "b")]
+    monkeypatch.chdir(tmp_path)
+    keys.append(key())
+    assert len({*keys}) == len(keys)
+    assert key(parameters={"cwd": "."}) == key()
 
 
 async def test_async_code_uses_a_server_as_a_context_manager(registry: MCPRegistry, marker: str) -> None:
@@ -471,7 +515,7 @@ def test_no_process_is_left_when_the_program_ends(name: str, tmp_path: Path) -> 
     assert program.returncode == code
     assert complaints == b"" or b"unforeseen" in complaints or b"KeyboardInterrupt" in complaints
     assert b"Warning" not in complaints
-    until(lambda: not any(is_alive(pid) for pid in came_of_it))
+    wait_for(lambda: not any(is_alive(pid) for pid in came_of_it))
 
 
 FORKING = """

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
-from mcp import Client
 
 from a2c_smcp.mcp_host.failures import ServerGone
 from a2c_smcp.registry import Answer, InvalidArguments, MCPRegistry, Question, ToolFailed, UnknownResource
-from a2c_smcp.registry.readable.entries import ResourceEntry
+from a2c_smcp.registry.entries import ResourceEntry
 from a2c_smcp.registry.remote.servers import servers
-from a2c_smcp.registry.remote.serving import _ServedRegistry
-from tests.registry.servers import PATIENCE, until
+from tests.registry.servers import wait_for
+from tests.stage.bridge import Heard
+from tests.stage.served import served
+from tests.stage.texts import text_of
 
 pytestmark = pytest.mark.covers("registry-servers")
 
@@ -80,22 +79,22 @@ def test_changes_at_the_server_arrive(shared: MCPRegistry) -> None:
     heard: list[str] = []
     stop = shared.on_readable_change(heard.append)
     shared.call("post", {"name": "extra"})
-    until(lambda: "board://extra" in uris(shared) and "extra" in names(shared))
+    wait_for(lambda: "board://extra" in uris(shared) and "extra" in names(shared))
     assert {*heard} == {"resources", "prompts"}
     assert shared.read_resource("board://extra")["contents"][0]["text"] == "extra"
     shared.call("take_down", {"name": "extra"})
-    until(lambda: uris(shared) == ["board://today"] and names(shared) == ["read"])
+    wait_for(lambda: uris(shared) == ["board://today"] and names(shared) == ["read"])
     stop()
 
 
 def test_a_watched_resource_is_followed_at_the_server(shared: MCPRegistry) -> None:
     heard: list[str] = []
     stop = shared.watch_resource("board://today", heard.append)
-    until(lambda: shared.call("write", {"text": "news"}) is None and heard)  # until the server has the subscription
+    wait_for(lambda: shared.call("write", {"text": "news"}) is None and heard)  # until the server has the subscription
     assert {*heard} == {"board://today"}
     assert _subscriptions() == {"board://today"}
     stop()
-    until(lambda: _subscriptions() == set())
+    wait_for(lambda: _subscriptions() == set())
 
 
 def _subscriptions() -> set[str]:
@@ -116,7 +115,7 @@ def test_the_first_resource_with_a_uri_stays_and_a_prompt_gets_another_name(
         assert registry.get_prompt("other__read", {"style": "short"})["description"] == "Reads the board."
         assert registry.complete("other__read", "style", "s")["completion"]["values"] == ["short"]
         registry.call("post", {"name": "extra"})
-        until(lambda: "extra" in names(registry))
+        wait_for(lambda: "extra" in names(registry))
         assert names(registry) == ["read", "other__read", "extra"]
         registry.call("take_down", {"name": "extra"})
     finally:
@@ -133,10 +132,10 @@ def test_a_server_that_comes_back_is_read_again() -> None:
         registry.watch_resource("board://today", heard.append)
         with pytest.raises(ServerGone):
             registry.call("leave", {})
-        until(lambda: registry.entry(ResourceEntry, "board://today") not in (before, None))
+        wait_for(lambda: registry.entry(ResourceEntry, "board://today") not in (before, None))
         assert registry.read_resource("board://today")["contents"][0]["text"] == "nothing"
-        until(lambda: "write" in registry)
-        until(lambda: registry.call("write", {"text": "news"}) is None and heard)
+        wait_for(lambda: "write" in registry)
+        wait_for(lambda: registry.call("write", {"text": "news"}) is None and heard)
     finally:
         registry.remove_mcp_server("again")
 
@@ -144,38 +143,24 @@ def test_a_server_that_comes_back_is_read_again() -> None:
 # Passed on to another client
 
 
-@asynccontextmanager
-async def passing_on(registry: MCPRegistry) -> AsyncIterator[Client]:
-    async def answer(context: Any, params: Any) -> types.ElicitResult:
-        return types.ElicitResult(action="accept", content={"name": f"Ada, asked {params.message!r}"})
-
-    server = _ServedRegistry(registry, "through")
-    async with asyncio.timeout(PATIENCE), Client(server, elicitation_callback=answer, cache=None) as client:
-        yield client
-
-
 @pytest.mark.covers("registry-content")
 async def test_a_result_that_is_passed_on_loses_nothing(shared: MCPRegistry) -> None:
     assert await shared.acall("chart", {}) == {"bars": 2}
     for mode in ("legacy", "auto"):
-        async with Client(_ServedRegistry(shared, "through"), mode=mode) as client:  # type: ignore[arg-type]
+        async with served(shared, mode) as client:
             result = await client.call_tool("chart", {})
             assert [block.type for block in result.content] == ["text", "image"]
             assert result.structured_content == {"bars": 2}
-            assert result.meta is not None
             assert result.meta["trace"] == "7"
             signed = result.meta.get(types.SERVER_INFO_META_KEY)
-            assert signed is None if mode == "legacy" else signed["name"] == "through"
+            assert signed is None if mode == "legacy" else signed["name"] == "x"
 
 
 async def test_resources_and_prompts_are_passed_on(shared: MCPRegistry) -> None:
-    async with passing_on(shared) as client:
+    async with served(shared, elicitation_callback=Heard().answer) as client:
         assert [each.uri for each in (await client.list_resources()).resources] == ["board://today"]
-        (contents,) = (await client.read_resource("board://monday/wall")).contents
-        assert isinstance(contents, types.TextResourceContents)
-        assert contents.text == "monday at wall"
+        assert text_of(await client.read_resource("board://monday/wall")) == "monday at wall"
         prompt = await client.get_prompt("read", {"style": "short"})
-        assert isinstance(prompt.messages[0].content, types.TextContent)
         assert "1 ways to ask" in prompt.messages[0].content.text
 
 
@@ -185,10 +170,8 @@ async def test_a_question_of_a_server_reaches_the_caller(shared: MCPRegistry) ->
         return Answer("accept", {"name": question.message})
 
     assert await shared.acall("talk", {}, on_question=answer) == "hi Who are you?"
-    async with passing_on(shared) as client:
-        result = await client.call_tool("talk", {})
-        assert isinstance(result.content[0], types.TextContent)
-        assert result.content[0].text == "hi Ada, asked 'Who are you?'"
+    async with served(shared, elicitation_callback=Heard().answer) as client:
+        assert text_of(await client.call_tool("talk", {})) == "hi Ada, asked 'Who are you?'"
 
 
 @pytest.mark.covers("registry-context")

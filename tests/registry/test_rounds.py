@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import mcp_types as types
@@ -15,17 +14,13 @@ from pydantic import BaseModel, ConfigDict
 
 from a2c_smcp.registry import Answer, AsyncToolContext, MCPRegistry, ToolContext
 from a2c_smcp.registry.remote import rounds
-from a2c_smcp.registry.remote.serving import _ServedRegistry
-from tests.registry.servers import PATIENCE
+from tests.stage.served import served
+from tests.stage.texts import text_of
+from tests.waiting import until
 
 pytestmark = [pytest.mark.covers("registry-context"), pytest.mark.covers("registry-served")]
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-
-
-@pytest.fixture(params=["legacy", "auto"])
-def mode(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 class Person:
@@ -38,6 +33,11 @@ class Person:
         self.logs: list[tuple[str, Any]] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        listening = {"sampling_callback": self.sample, "logging_callback": self.log}
+        return {"elicitation_callback": self.elicit, "list_roots_callback": self.roots, **listening}
 
     async def elicit(self, context: Any, params: Any) -> types.ElicitResult:
         self.asked.append(params.message)
@@ -55,27 +55,10 @@ class Person:
         self.logs.append((params.level, params.data))
 
 
-@asynccontextmanager
-async def asked(
+def asked(
     registry: MCPRegistry, mode: Any, person: Person | None = None, **options: Any
-) -> AsyncIterator[tuple[Client, _ServedRegistry]]:
-    server = _ServedRegistry(registry, "x")
-    answers: dict[str, Any] = {}
-    if person:
-        answers = {
-            "elicitation_callback": person.elicit,
-            "sampling_callback": person.sample,
-            "list_roots_callback": person.roots,
-            "logging_callback": person.log,
-        }
-    async with asyncio.timeout(PATIENCE), Client(server, mode=mode, cache=None, **answers, **options) as client:
-        yield client, server
-
-
-async def happening(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+) -> AbstractAsyncContextManager[Client]:
+    return served(registry, mode, **(person.callbacks if person else {}), **options)
 
 
 @pytest.fixture
@@ -110,32 +93,22 @@ def describe(answer: Answer) -> Any:
     return (answer.content or {}).get("name", answer.action)
 
 
-def text_of(result: types.CallToolResult) -> str:
-    (block,) = result.content
-    assert isinstance(block, types.TextContent)
-    return block.text
-
-
 async def test_tools_ask_and_run_once(registry: MCPRegistry, mode: Any) -> None:
     person = Person()
-    async with asked(registry, mode, person) as (client, server):
+    async with asked(registry, mode, person) as client:
         assert text_of(await client.call_tool("greet", {})) == "hi Ada"
         assert text_of(await client.call_tool("greet_async", {})) == "hi Ada, accept"
         person.action = "decline"
         assert text_of(await client.call_tool("greet", {})) == "hi decline"
         assert person.asked == ["Who are you?", "Who are you?", "Really?", "Who are you?"]
         assert registry.runs == 3  # type: ignore[attr-defined]
-        assert not server.rounds._calls
+        assert not client.server.rounds._calls
 
 
 async def test_prompts_and_resources_ask_too(registry: MCPRegistry, mode: Any) -> None:
-    async with asked(registry, mode, Person()) as (client, _):
-        prompt = await client.get_prompt("greeting")
-        assert isinstance(prompt.messages[0].content, types.TextContent)
-        assert prompt.messages[0].content.text == "Greet Ada"
-        (contents,) = (await client.read_resource("greeting://card")).contents
-        assert isinstance(contents, types.TextResourceContents)
-        assert contents.text == "Dear Ada"
+    async with asked(registry, mode, Person()) as client:
+        assert text_of(await client.get_prompt("greeting")) == "Greet Ada"
+        assert text_of(await client.read_resource("greeting://card")) == "Dear Ada"
 
 
 async def test_models_and_roots_are_asked_at_once(mode: Any) -> None:
@@ -149,7 +122,7 @@ async def test_models_and_roots_are_asked_at_once(mode: Any) -> None:
         )
         return [describe(answer), sampled["content"]["text"], roots[0]["uri"]]
 
-    async with asked(registry, mode, person) as (client, _):
+    async with asked(registry, mode, person) as client:
         result = await client.call_tool("everything", {})
         assert result.structured_content == {"result": ["Ada", "Paris", "file:///home"]}
         if mode == "auto":
@@ -158,7 +131,7 @@ async def test_models_and_roots_are_asked_at_once(mode: Any) -> None:
 
 
 async def test_a_client_that_cannot_answer_is_told_what_is_missing(registry: MCPRegistry, mode: Any) -> None:
-    async with asked(registry, mode) as (client, _):
+    async with asked(registry, mode) as client:
         if mode == "legacy":
             assert (await client.call_tool("greet", {})).is_error
             with pytest.raises(MCPError, match="cannot be asked"):
@@ -172,7 +145,7 @@ async def test_a_client_that_cannot_answer_is_told_what_is_missing(registry: MCP
 
 
 async def test_an_answer_that_does_not_fit_is_an_error_result(registry: MCPRegistry, mode: Any) -> None:
-    async with asked(registry, mode, Person(name=7)) as (client, _):
+    async with asked(registry, mode, Person(name=7)) as client:
         result = await client.call_tool("greet", {})
         assert result.is_error
         assert "the answer does not fit the question" in text_of(result)
@@ -183,7 +156,7 @@ async def test_a_person_who_fails_to_answer_is_an_error_result(registry: MCPRegi
         async def elicit(self, context: Any, params: Any) -> Any:
             return types.ErrorData(code=-32000, message="nobody is here")
 
-    async with asked(registry, "legacy", Absent()) as (client, _):
+    async with asked(registry, "legacy", Absent()) as client:
         assert "nobody is here" in text_of(await client.call_tool("greet", {}))
 
 
@@ -191,17 +164,15 @@ async def test_a_person_who_fails_to_answer_is_an_error_result(registry: MCPRegi
 async def test_a_call_that_is_cancelled_while_it_asks_ends(registry: MCPRegistry, mode: Any, tool: str) -> None:
     person = Person()
     person.may_answer.clear()
-    async with asked(registry, mode, person) as (client, server):
+    async with asked(registry, mode, person) as client:
         call = asyncio.create_task(client.call_tool(tool, {}))
-        await happening(lambda: person.asked)
+        await until(lambda: person.asked)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
         if mode == "legacy":
-            await happening(
-                lambda: not [each for each in threading.enumerate() if each.name.startswith("a2c-Function")]
-            )
-    await happening(lambda: not server.rounds._calls)
+            await until(lambda: not [each for each in threading.enumerate() if each.name.startswith("a2c-Function")])
+    await until(lambda: not client.server.rounds._calls)
 
 
 # Logs
@@ -228,13 +199,13 @@ async def test_logs_are_sent_as_the_client_wants_them(talking: MCPRegistry, mode
     person, wanted = Person(), {"debug": ["debug", "info", "error", "error"], "error": ["error", "error"]}
     expected = wanted.get(level, ["info", "error", "error"] if mode == "legacy" else [])
     options = {"log_level": level} if level and mode == "auto" else {}
-    async with asked(talking, mode, person, **options) as (client, _):
+    async with asked(talking, mode, person, **options) as client:
         if level and mode == "legacy":
             await client.session.send_request(
                 types.SetLevelRequest(params=types.SetLevelRequestParams(level=level)), types.EmptyResult
             )
         assert text_of(await client.call_tool("talk", {})) == "talked"
-        await happening(lambda: len(person.logs) == len(expected))
+        await until(lambda: len(person.logs) == len(expected))
         assert [each for each, _ in person.logs] == expected
 
 
@@ -261,11 +232,11 @@ def answering(first: dict[str, Any], content: Any = None) -> dict[str, Any]:
 
 
 async def test_a_call_is_parked_until_its_answer_comes(registry: MCPRegistry) -> None:
-    async with asked(registry, "auto", Person()) as (client, server):
+    async with asked(registry, "auto", Person()) as client:
         first = await raw_call(client, "greet_async")
         assert (first["resultType"], [*first["inputRequests"]]) == ("input_required", ["question-1"])
         assert first["inputRequests"]["question-1"]["params"]["message"] == "Who are you?"
-        assert len(server.rounds._parked) == 1
+        assert len(client.server.rounds._parked) == 1
         again = await raw_call(
             client, "greet_async", requestState=first["requestState"], inputResponses={"other": {"action": "accept"}}
         )
@@ -275,11 +246,11 @@ async def test_a_call_is_parked_until_its_answer_comes(registry: MCPRegistry) ->
         assert second["requestState"] not in (first["requestState"], again["requestState"])
         last = await raw_call(client, "greet_async", **answering(second))
         assert last["content"][0]["text"] == "hi Ada, accept"
-        assert (registry.runs, server.rounds._parked) == (1, {})  # type: ignore[attr-defined]
+        assert (registry.runs, client.server.rounds._parked) == (1, {})  # type: ignore[attr-defined]
 
 
 async def test_a_state_is_good_for_one_request_of_the_same_call(registry: MCPRegistry) -> None:
-    async with asked(registry, "auto", Person()) as (client, _):
+    async with asked(registry, "auto", Person()) as client:
         first = await raw_call(client, "greet")
         state = first["requestState"]
         for name, more in [
@@ -294,37 +265,36 @@ async def test_a_state_is_good_for_one_request_of_the_same_call(registry: MCPReg
             await raw_call(client, "greet", **answering(first))
 
 
-async def test_a_parked_call_ends_after_a_while(registry: MCPRegistry) -> None:
-    async with asked(registry, "auto", Person()) as (client, server):
+async def test_a_parked_call_ends_after_a_while(registry: MCPRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "STATE_TTL", 0.05)
+    async with asked(registry, "auto", Person()) as client:
         first = await raw_call(client, "greet")
-        (state,) = server.rounds._parked
-        server.rounds._expire(state)
-        await happening(lambda: not server.rounds._calls)
+        await until(lambda: not client.server.rounds._calls)
         with pytest.raises(MCPError, match="Invalid or expired requestState"):
             await raw_call(client, "greet", **answering(first))
 
 
 async def test_parked_calls_end_with_the_server(registry: MCPRegistry) -> None:
-    async with asked(registry, "auto", Person()) as (client, server):
+    async with asked(registry, "auto", Person()) as client:
         await raw_call(client, "greet")
         await raw_call(client, "greet_async")
-    assert (server.rounds._calls, server.rounds._parked) == (set(), {})
+    assert (client.server.rounds._calls, client.server.rounds._parked) == (set(), {})
 
 
 async def test_parked_calls_are_bounded(registry: MCPRegistry) -> None:
-    async with asked(registry, "auto", Person()) as (client, server):
+    async with asked(registry, "auto", Person()) as client:
         await asyncio.gather(*(raw_call(client, "greet_async") for _ in range(rounds.MAX_PARKED)))
         with pytest.raises(MCPError, match="Missing client capability"):
             await raw_call(client, "greet_async")
-        assert len(server.rounds._parked) == rounds.MAX_PARKED
+        assert len(client.server.rounds._parked) == rounds.MAX_PARKED
 
 
 async def test_a_parked_call_whose_tool_gives_up_has_its_result(registry: MCPRegistry) -> None:
     impatient = MCPRegistry(timeout=0.05)
     impatient.register(registry["greet_async"])
-    async with asked(impatient, "auto", Person()) as (client, server):
+    async with asked(impatient, "auto", Person()) as client:
         first = await raw_call(client, "greet_async")
-        await happening(lambda: not server.rounds._calls)
+        await until(lambda: not client.server.rounds._calls)
         result = await raw_call(client, "greet_async", **answering(first))
         assert result["isError"]
         assert "within 0.05 s" in result["content"][0]["text"]

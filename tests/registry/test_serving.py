@@ -12,21 +12,18 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.subscriptions import ToolsListChanged
-from mcp.types import (
-    ElicitResult,
-    ImageContent,
-    ResourceTemplateReference,
-    TextContent,
-    TextResourceContents,
-    ToolListChangedNotification,
-)
+from mcp.types import ImageContent, ResourceTemplateReference
 
 from a2c_smcp.registry import FunctionTool, MCPRegistry, Retry
-from a2c_smcp.registry.remote.serving import RegistryServer, _ServedRegistry
-from a2c_smcp.registry.results import ToolFailed, value_of
+from a2c_smcp.registry.content import ToolFailed, value_of
+from a2c_smcp.registry.remote.serving import RegistryServer
 from tests.ports import free_port
 from tests.program import ForkedScript, forked
-from tests.registry.servers import PATIENCE, good, is_listening, until
+from tests.registry.servers import PATIENCE, good, is_listening, wait_for
+from tests.stage.bridge import Heard
+from tests.stage.served import served
+from tests.stage.texts import text_of
+from tests.waiting import until
 
 TOOLBOX = Path(__file__).with_name("toolbox.py")
 
@@ -36,7 +33,7 @@ def port() -> Iterator[int]:
     number = free_port()
     with ForkedScript(TOOLBOX, "http", number) as process:
         try:
-            until(lambda: is_listening(number))
+            wait_for(lambda: is_listening(number))
             yield number
         finally:
             process.kill()
@@ -48,85 +45,43 @@ def over_stdio() -> dict[str, Any]:
 
 
 @pytest.fixture(params=["stdio", "http"])
-def transport(request: pytest.FixtureRequest) -> str:
-    chosen: str = request.param
-    return chosen
-
-
-@pytest.fixture
-def config(transport: str, request: pytest.FixtureRequest) -> dict[str, Any]:
-    if transport == "stdio":
+def config(request: pytest.FixtureRequest) -> dict[str, Any]:
+    if request.param == "stdio":
         return over_stdio()
     return {"name": "toolbox", "url": f"http://127.0.0.1:{request.getfixturevalue('port')}/mcp"}
 
 
-@pytest.fixture(params=["legacy", "auto"])
-def mode(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
 @asynccontextmanager
-async def client(
-    config: dict[str, Any], mode: Any, heard: list[Any] | None = None, **options: Any
-) -> AsyncIterator[Client]:
+async def client(config: dict[str, Any], mode: Any, **options: Any) -> AsyncIterator[Client]:
     where = config.get("url") or StdioServerParameters(command=config["command"], args=config["args"])
 
-    async def hear(message: Any) -> None:
-        if heard is not None:
-            heard.append(message)
-
-    async with asyncio.timeout(PATIENCE), Client(where, mode=mode, message_handler=hear, **options) as connected:
+    async with asyncio.timeout(PATIENCE), Client(where, mode=mode, **options) as connected:
         yield connected
 
 
-async def happening(condition: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
-async def test_the_sdks_client_lists_and_calls_the_tools(config: dict[str, Any], mode: Any) -> None:
+async def test_the_sdks_client_learns_who_serves_it_and_lists_and_calls_the_tools(
+    config: dict[str, Any], mode: Any
+) -> None:
     async with client(config, mode) as sdk:
-        tools = {tool.name: tool for tool in (await sdk.list_tools()).tools}
-        assert tools["add"].description == "Add two numbers."
-        assert tools["add"].title == "Addition"
-        assert tools["add"].annotations is not None
-        assert tools["add"].annotations.read_only_hint is True
-        result = await sdk.call_tool("add", {"a": 1, "b": 2})
-        assert result.structured_content == {"result": 3}
-        assert not result.is_error
-
-
-async def test_a_client_learns_who_serves_it(config: dict[str, Any], mode: Any) -> None:
-    async with client(config, mode) as sdk:
-        assert sdk.server_info is not None
-        assert (sdk.server_info.name, sdk.server_info.version) == ("toolbox", "1.2")
-        assert sdk.instructions == "Be kind."
-        assert sdk.server_capabilities.tools is not None
+        about = sdk.server_info
+        assert (about.name, about.version, sdk.instructions) == ("toolbox", "1.2", "Be kind.")
         assert sdk.server_capabilities.tools.list_changed
-
-
-async def test_what_a_tool_raises_is_an_error_result(config: dict[str, Any], mode: Any) -> None:
-    async with client(config, mode) as sdk:
-        result = await sdk.call_tool("fail", {})
-        assert result.is_error
-        assert isinstance(result.content[0], TextContent)
-        assert result.content[0].text == "this tool always fails"
+        tools = {tool.name: tool for tool in (await sdk.list_tools()).tools}
+        add = tools["add"]
+        assert (add.description, add.title, add.annotations.read_only_hint) == ("Add two numbers.", "Addition", True)
+        assert "odd" not in tools, "what the SDK refuses hides no other"
+        result = await sdk.call_tool("add", {"a": 1, "b": 2})
+        assert (result.structured_content, result.is_error) == ({"result": 3}, False)
+        failed = await sdk.call_tool("fail", {})
+        assert (text_of(failed), failed.is_error) == ("this tool always fails", True)
         assert (await sdk.call_tool("add", {"a": "x", "b": 2})).is_error
 
 
-async def test_a_tool_that_the_sdk_refuses_does_not_hide_the_others(config: dict[str, Any], mode: Any) -> None:
-    async with client(config, mode) as sdk:
-        names = {tool.name for tool in (await sdk.list_tools()).tools}
-        assert "add" in names
-        assert "odd" not in names
-
-
 async def test_older_clients_are_notified_of_changes(config: dict[str, Any]) -> None:
-    heard: list[Any] = []
-    async with client(config, "legacy", heard) as sdk:
+    listener = Heard()
+    async with client(config, "legacy", message_handler=listener.hear) as sdk:
         await sdk.call_tool("grow", {"name": "more"})
-        await happening(lambda: any(isinstance(message, ToolListChangedNotification) for message in heard))
+        await until(lambda: listener.list_changes)
         assert "more" in {tool.name for tool in (await sdk.list_tools()).tools}
 
 
@@ -144,10 +99,10 @@ async def test_our_own_sessions_follow_changes(config: dict[str, Any]) -> None:
         with pytest.raises(ToolFailed, match="this tool always fails"):
             await registry.acall("fail", {})
         await registry.acall("grow", {"name": "third"})
-        await happening(lambda: "third" in registry)
+        await until(lambda: "third" in registry)
         assert await registry.acall("third", {}) == "third"
         await registry.acall("shrink", {"name": "third"})
-        await happening(lambda: "third" not in registry)
+        await until(lambda: "third" not in registry)
 
 
 async def test_a_call_that_is_cancelled_is_cancelled_in_the_tool(config: dict[str, Any]) -> None:
@@ -156,42 +111,26 @@ async def test_a_call_that_is_cancelled_is_cancelled_in_the_tool(config: dict[st
         call = asyncio.create_task(registry.acall("wait", {"seconds": 60}))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(call, 0.5)
-        await happening(lambda: "cut_short" in registry)
+        await until(lambda: "cut_short" in registry)
         await registry.acall("shrink", {"name": "cut_short"})
 
 
 @pytest.mark.covers("registry-progress")
 async def test_progress_of_a_tool_reaches_the_client(config: dict[str, Any], mode: Any) -> None:
-    heard: list[Any] = []
-
-    async def on_progress(*report: Any) -> None:
-        heard.append(report)
-
+    heard = Heard()
     async with client(config, mode) as connected:
-        await connected.call_tool("count", {"steps": 3}, progress_callback=on_progress)
-        await happening(lambda: heard and heard[-1] == (3, 3, "step 3"))
+        await connected.call_tool("count", {"steps": 3}, progress_callback=heard.report)
+        await until(lambda: heard.progress and heard.progress[-1] == (3, 3, "step 3"))
 
 
 @pytest.mark.covers("registry-context", "registry-served")
 async def test_a_tool_talks_with_the_client_while_it_runs(config: dict[str, Any], mode: Any) -> None:
-    reports, logs = list[Any](), list[Any]()
-
-    async def on_progress(*report: Any) -> None:
-        reports.append(report)
-
-    async def on_log(params: Any) -> None:
-        logs.append((params.level, params.data))
-
-    async def answer(context: Any, params: Any) -> ElicitResult:
-        return ElicitResult(action="accept", content={"name": "Ada"})
-
-    level = {} if mode == "legacy" else {"log_level": "info"}
-    async with client(config, mode, elicitation_callback=answer, logging_callback=on_log, **level) as sdk:
-        result = await sdk.call_tool("talk", {}, progress_callback=on_progress)
-        assert isinstance(result.content[0], TextContent)
-        assert result.content[0].text == "hi Ada"
-        await happening(lambda: reports == [(1, 2, "asking"), (2, 2, "asked")])
-        await happening(lambda: logs == [("warning", "about to ask")])
+    heard = Heard(answers=[{"name": "Ada"}])
+    level = {} if mode == "legacy" else {"log_level": "warning"}
+    async with client(config, mode, elicitation_callback=heard.answer, logging_callback=heard.log, **level) as sdk:
+        assert text_of(await sdk.call_tool("talk", {}, progress_callback=heard.report)) == "hi Ada"
+        await until(lambda: heard.progress == [(1, 2, "asking"), (2, 2, "asked")])
+        await until(lambda: heard.logs == ["about to ask"])
 
 
 @pytest.mark.covers("registry-served")
@@ -200,11 +139,8 @@ async def test_resources_and_prompts_are_read(config: dict[str, Any], mode: Any)
         assert "board://today" in {each.uri for each in (await sdk.list_resources()).resources}
         (template,) = (await sdk.list_resource_templates()).resource_templates
         assert template.uri_template == "board://{day}/{+place}"
-        (contents,) = (await sdk.read_resource("board://monday/the/wall")).contents
-        assert isinstance(contents, TextResourceContents)
-        assert contents.text == "monday at the/wall"
+        assert text_of(await sdk.read_resource("board://monday/the/wall")) == "monday at the/wall"
         prompt = await sdk.get_prompt("read", {"style": "short"})
-        assert isinstance(prompt.messages[0].content, TextContent)
         assert prompt.messages[0].content.text.endswith("short, 0 ways to ask")
         ref = ResourceTemplateReference(uri=template.uri_template)
         assert (await sdk.complete(ref, {"name": "day", "value": "t"})).completion.values == ["tuesday"]
@@ -240,11 +176,10 @@ async def test_the_result_of_a_remote_tool_is_passed_on_unchanged() -> None:
     registry = MCPRegistry()
     image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
     registry.register(FunctionTool(lambda: value_of({"content": [image]}), name="draw"))
-    async with registry.mcp_server(good()), Client(_ServedRegistry(registry, name="x")) as sdk:
+    async with registry.mcp_server(good()), served(registry) as sdk:
         assert [type(block) for block in (await sdk.call_tool("draw", {})).content] == [ImageContent]
         failure = await sdk.call_tool("fail", {})
         assert failure.is_error
-        assert isinstance(failure.content[0], TextContent)
         assert failure.content[0].text.startswith("Error executing tool fail")
 
 
@@ -275,28 +210,17 @@ def test_a_tool_named_like_one_of_another_server_gets_its_own_servers_name() -> 
 
 async def test_a_raw_result_is_passed_on_unchanged() -> None:
     registry = MCPRegistry()
-    async with registry.mcp_server(good(), raw=True), Client(_ServedRegistry(registry, name="x")) as sdk:
+    async with registry.mcp_server(good(), raw=True), served(registry) as sdk:
         assert (await sdk.call_tool("fail", {})).is_error
         sum_of = await sdk.call_tool("add", {"a": 1, "b": 2})
         assert (sum_of.is_error, sum_of.structured_content) == (False, {"result": 3})
 
 
-async def test_a_closed_connection_is_not_notified() -> None:
-    served = _ServedRegistry(MCPRegistry(), name="x")
-    async with Client(served, mode="legacy"):
-        await happening(lambda: len(served.announcer._older) == 1)
-    assert not served.announcer._older
-
-
-async def test_changes_from_other_threads_are_announced() -> None:
-    registry, heard = MCPRegistry(), list[Any]()
-    served = _ServedRegistry(registry, name="x")
-
-    async def hear(message: Any) -> None:
-        heard.append(message)
-
-    async with Client(served, mode="legacy", message_handler=hear):
-        await happening(lambda: len(served.announcer._older) == 1)
+async def test_changes_from_other_threads_are_announced_to_open_connections() -> None:
+    registry, heard = MCPRegistry(), Heard()
+    async with served(registry, "legacy", message_handler=heard.hear) as client:
+        older = client.server.announcer._older
+        await until(lambda: len(older) == 1)
         await asyncio.to_thread(registry.tool, free_port)
-        await happening(lambda: heard)
-        assert isinstance(heard[0], ToolListChangedNotification)
+        await until(lambda: heard.list_changes)
+    assert not older

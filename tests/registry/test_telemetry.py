@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from a2c_smcp.registry import MCPRegistry, OpenTelemetryHook
-from tests.registry.tools import Bare, EchoTool, tool
+from tests.registry.tools import Bare, EchoTool, registry_of, tool
 
 pytestmark = pytest.mark.covers("registry-telemetry")
 
@@ -35,9 +35,7 @@ def provider(exporter: InMemorySpanExporter) -> TracerProvider:
 
 @pytest.fixture
 def registry(provider: TracerProvider) -> MCPRegistry:
-    registry = MCPRegistry(hooks=[OpenTelemetryHook(provider)])
-    registry.register(EchoTool())
-    return registry
+    return registry_of(EchoTool(), hooks=[OpenTelemetryHook(provider)])
 
 
 def only(exporter: InMemorySpanExporter) -> ReadableSpan:
@@ -110,24 +108,20 @@ async def test_spans_of_the_tool_are_below_its_call_and_the_call_below_its_calle
     *spans, outer = exporter.get_finished_spans()
     for inner, call in zip(spans[::2], spans[1::2], strict=True):
         assert inner.name == "inner"
-        assert inner.parent is not None
-        assert call.parent is not None
         assert inner.parent.span_id == call.get_span_context().span_id
         assert call.parent.span_id == outer.get_span_context().span_id
 
 
 def test_a_span_that_is_not_sampled_is_still_the_parent() -> None:
     provider = TracerProvider(sampler=ALWAYS_OFF)
-    registry = MCPRegistry(hooks=[OpenTelemetryHook(provider)])
-    registry.register(Bare("current", lambda _: trace.get_current_span()))
+    registry = registry_of(Bare("current", lambda _: trace.get_current_span()), hooks=[OpenTelemetryHook(provider)])
     context = registry.call("current", {}).get_span_context()
     assert context.is_valid
     assert not context.trace_flags.sampled
 
 
 def test_without_a_provider_there_are_no_spans() -> None:
-    registry = MCPRegistry(hooks=[OpenTelemetryHook()])
-    registry.register(Bare("current", lambda _: trace.get_current_span()))
+    registry = registry_of(Bare("current", lambda _: trace.get_current_span()), hooks=[OpenTelemetryHook()])
     assert registry.call("current", {}) is trace.INVALID_SPAN
 
 

@@ -1,23 +1,160 @@
-"""Changes of the tools in one step, listeners to them, and the attributes that are read of a tool."""
+"""MCPRegistry as 001 describes it, changes of the tools in one step, listeners, and attributes of tools."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from a2c_smcp.registry import LoopIsRunning, MCPRegistry
-from tests.registry.tools import Bare, EchoTool, tool
+from a2c_smcp.errors import ToolNotFound
+from a2c_smcp.registry import LoopIsRunning
+from sage.libs.agents.action.mcp_registry import MCPRegistry
+from tests.registry.tools import Bare, EchoTool, Said, raising, tool
 
 pytestmark = pytest.mark.covers("registry-001")
 
 
-@pytest.fixture
-def registry() -> MCPRegistry:
-    return MCPRegistry()
+# 001 §8, word for word in behaviour
+
+
+def test_register_and_describe(registry: MCPRegistry) -> None:
+    registry.register(EchoTool())
+    desc = registry.describe()
+    assert "echo" in desc
+    assert "input_schema" in desc["echo"]
+
+
+def test_call_success(registry: MCPRegistry) -> None:
+    registry.register(EchoTool())
+    assert registry.call("echo", {"text": "hi"}) == {"output": "hi"}
+
+
+def test_call_missing_tool(registry: MCPRegistry) -> None:
+    with pytest.raises(KeyError):
+        registry.call("nope", {})
+
+
+def test_register_invalid(registry: MCPRegistry) -> None:
+    with pytest.raises(TypeError):
+        registry.register(object())
+
+
+# The rest of 001
+
+
+def test_the_module_path_of_001_is_a_namespace_package() -> None:
+    home = sys.modules["sage.libs.agents.action.mcp_registry"].__file__
+    assert not [*Path(home).parents[3].rglob("__init__.py")]
+    assert MCPRegistry is sys.modules["a2c_smcp.registry"].MCPRegistry
+
+
+@pytest.mark.parametrize(
+    ("tool", "complaint"),
+    [
+        (Bare("", lambda _: None), "has no name"),
+        (Bare(7, lambda _: None), "has no name"),  # type: ignore[arg-type]
+        (Bare("x", None), "'x' has no call"),  # type: ignore[arg-type]
+        (len, "registry.tool"),
+        (None, "has no name"),
+    ],
+)
+def test_an_object_that_is_not_a_tool_is_refused_with_a_reason(
+    registry: MCPRegistry, tool: Any, complaint: str
+) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        registry.register(tool)
+    assert len(registry) == 0
+
+
+def test_a_description_is_plain_json(registry: MCPRegistry) -> None:
+    schema = MappingProxyType({"type": "object", "properties": MappingProxyType({"x": {"enum": (1, 2)}})})
+    registry.register(Bare("frozen", lambda _: None, input_schema=schema))
+    described = registry.describe()["frozen"]["input_schema"]
+    assert json.loads(json.dumps(described)) == described == {"type": "object", "properties": {"x": {"enum": [1, 2]}}}
+
+
+@pytest.mark.parametrize("schema", [{"default": object()}, [1], {"enum": {1}}])
+def test_a_schema_that_is_not_json_is_refused(registry: MCPRegistry, schema: Any) -> None:
+    with pytest.raises(TypeError, match="input_schema of tool 'odd'"):
+        registry.register(Bare("odd", lambda _: None, input_schema=schema))
+
+
+def test_an_unknown_name_is_refused_with_similar_names(registry: MCPRegistry) -> None:
+    registry.register(EchoTool())
+    with pytest.raises(KeyError, match="'ecko', did you mean 'echo'") as caught:
+        registry.call("ecko", {})
+    assert isinstance(caught.value, ToolNotFound)
+    assert caught.value.details["near"] == ["echo"]
+
+
+def test_a_long_unknown_name_is_shortened(registry: MCPRegistry) -> None:
+    registry.register(EchoTool())
+    with pytest.raises(KeyError) as caught:
+        registry.call("x" * 1_000_000, {})
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("error", [KeyError("own"), Said("own"), StopIteration("own")])
+def test_a_tools_own_exception_passes_unchanged(registry: MCPRegistry, error: Exception) -> None:
+    registry.register(Bare("bad", raising(error)))
+    with pytest.raises(type(error)) as caught:
+        registry.call("bad", {})
+    assert caught.value is error
+
+
+def test_the_tool_gets_the_callers_own_arguments(registry: MCPRegistry) -> None:
+    registry.register(Bare("same", lambda arguments: arguments))
+    arguments = {"a": 1}
+    assert registry.call("same", arguments) is arguments
+
+
+def test_a_registry_is_a_collection_of_names(registry: MCPRegistry) -> None:
+    echo = EchoTool()
+    for replaced in (EchoTool(), echo):
+        registry.register(replaced)
+    registry.register(Bare("b", lambda _: None))
+    assert [*registry] == ["echo", "b"]
+    assert "echo" in registry
+    assert "nope" not in registry
+    assert registry["echo"] is echo
+    registry.unregister("echo")
+    assert [*registry] == ["b"]
+    with pytest.raises(KeyError):
+        registry.unregister("echo")
+
+
+def test_tools_may_change_while_another_thread_reads_them(registry: MCPRegistry) -> None:
+    failures: list[Exception] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            try:
+                json.dumps([registry.describe(), registry.describe("mcp"), [*registry]])
+            except Exception as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(300):
+        registry.register(Bare(f"t{number % 50}", lambda _: None))
+        if number % 3 == 0:
+            registry.unregister(f"t{number % 50}")
+    stop.set()
+    for thread in threads:
+        thread.join(10)
+    assert failures == []
+    assert set(registry.describe()) == set(registry)
+
+
+# Changes and attributes
 
 
 def test_an_update_is_one_change(registry: MCPRegistry) -> None:
@@ -156,17 +293,12 @@ def test_hints_are_attributes_or_mcp_annotations(registry: MCPRegistry, said: di
     assert registry.describe("mcp")[0]["annotations"] == {"readOnlyHint": True}
 
 
-@pytest.mark.parametrize("tags", [["x", "y"], ("x", "y"), {"x", "y"}, iter(["y", "x"])])
-def test_tags_are_any_list_of_words(registry: MCPRegistry, tags: Any) -> None:
+@pytest.mark.parametrize("tags", [["x", "yes"], ("x", "yes"), {"x", "yes"}, iter(["yes", "x"]), "yes"])
+def test_tags_are_any_list_of_words_and_one_word_is_one_tag(registry: MCPRegistry, tags: Any) -> None:
     registry.register(tool("a", tags=tags))
-    assert "a" in registry.describe(tags=["x"])
-    assert "a" in registry.describe(tags="y")
-
-
-def test_one_word_is_one_tag(registry: MCPRegistry) -> None:
-    registry.register(tool("a", tags="danger"))
-    assert [*registry.describe(tags="danger")] == ["a"]
-    assert registry.describe(tags=["d"]) == {}
+    assert [*registry.describe(tags="yes")] == [*registry.describe(tags=["yes"])] == ["a"]
+    assert ("a" in registry.describe(tags=["x"])) is (tags != "yes")
+    assert registry.describe(tags=["y"]) == {}
 
 
 def test_tags_that_are_not_words_are_refused(registry: MCPRegistry) -> None:
@@ -181,3 +313,28 @@ def test_the_attributes_of_a_tool_are_read_once(registry: MCPRegistry) -> None:
     echo.description = "changed"
     registry.register(tool("other"))
     assert json.dumps({"echo": registry.describe()["echo"]}) == before
+
+
+@pytest.mark.covers("agent-public-names")
+def test_a_call_with_wrong_arguments_names_the_public_class() -> None:
+    registry: Any = MCPRegistry()
+    for wrong in (registry.call, registry.register, registry.unregister, registry.find_prompt, registry.add_resource):
+        with pytest.raises(TypeError, match=r"^MCPRegistry\."):
+            wrong()
+
+
+@pytest.mark.covers("agent-public-names")
+def test_methods_of_a_class_of_the_users_own_keep_their_place() -> None:
+    class Counting:
+        calls = 0
+
+        def call(self, *args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return super().call(*args, **kwargs)  # type: ignore[misc]
+
+    class Mine(Counting, MCPRegistry):
+        pass
+
+    mine = Mine()
+    mine.tool(lambda: 7, name="seven")
+    assert (mine.call("seven", {}), mine.calls) == (7, 1)

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-__all__ = ["Bare", "EchoTool", "Failing", "tool"]
+from a2c_smcp.registry import MCPRegistry
+
+
+class Said(Exception):
+    """An exception of a tool."""
+
+
+def raising(error: BaseException) -> Callable[[dict[str, Any]], Any]:
+    """The `call` of a tool that raises this."""
+
+    def call(arguments: dict[str, Any]) -> Any:
+        raise error
+
+    return call
 
 
 class EchoTool:
@@ -45,3 +58,10 @@ class Failing:
 def tool(name: str, schema: dict[str, Any] | None = None, **said: Any) -> Bare:
     """A tool that gives its arguments back."""
     return Bare(name, lambda arguments: arguments, input_schema=schema or {}, **said)
+
+
+def registry_of(*tools: Any, **options: Any) -> MCPRegistry:
+    """A registry with these tools."""
+    registry = MCPRegistry(**options)
+    registry.update(add=tools)
+    return registry

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+import aiohttp
 import pytest
 
-from tests.server.test_http import dials  # noqa: F401, for all who write requests by hand
-from tests.server.test_program import meets, starts  # noqa: F401, for all who want a program
+from tests.peer import PATIENCE
+from tests.stage.hub import hubs
+from tests.stage.lines import dials
+from tests.stage.program import Program, Starts, meets, starts
 
-TALK = {"test_calls", "test_events", "test_offices", "test_order", "test_outcomes", "test_resume", "test_tells"}
+__all__ = ["dials", "hubs", "meets", "starts"]
+
+TALK = {
+    "test_calls",
+    "test_events",
+    "test_offices",
+    "test_order",
+    "test_outcomes",
+    "test_resume",
+    "test_seats",
+    "test_tells",
+}
 """What clients say to each other."""
 
 MODULES = {"mounted": TALK | {"test_failures", "test_limits", "test_polling"}, "nodes": TALK}
 """Where it may matter how a Server is served. All else is asked of the program, as people run it."""
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE)) as session:
+        yield session
+
+
+@pytest.fixture
+async def program(starts: Starts) -> Program:
+    """A Server as people run it, without options."""
+    return await starts()
 
 
 @pytest.fixture(scope="session", params=["program", "mounted", "nodes"])

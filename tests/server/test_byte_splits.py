@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from a2c_smcp.server.run import listen
 from tests.engine.echo import PATHS, application, serving
 from tests.peer import PATIENCE
-from tests.server.test_websocket import BINARY, CLOSE, CONTINUED, TEXT, frame, upgrade
+from tests.stage.frames import BINARY, CLOSE, CONTINUED, TEXT, frame, upgrade
 
 pytestmark = pytest.mark.covers("engine-splits")
 

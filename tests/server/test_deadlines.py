@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from a2c_smcp.server.calls.deadlines import Deadlines
+from a2c_smcp.server.calls.call import Deadlines
 from tests.peer import PATIENCE
 
 pytestmark = pytest.mark.covers("calls-one-hurts-no-other")

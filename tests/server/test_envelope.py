@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from a2c_smcp.engine.events import Event
 from a2c_smcp.errors import BadRequest
+from a2c_smcp.server.calls.call import StallDetector
 from a2c_smcp.server.envelope import name_in, read_answer, read_payload
 from a2c_smcp.server.routing_fields import NAMES
-from tests.server.test_hub import Client, hubs, pair  # noqa: F401, a fixture
+from tests.stage.hub import Client, pair
 
 pytestmark = pytest.mark.covers("relay-order")
 
@@ -105,14 +106,19 @@ def outcome(agent: Client, computer: Client, text: str, ack: str) -> list[Any]:
     return [refused, [packet.partition(b"[")[2] for packet in asked], agent.packets]
 
 
-async def test_the_fast_path_and_the_slow_path_of_events_have_the_same_result(hubs: Any) -> None:  # noqa: F811
+async def test_the_fast_path_and_the_slow_path_of_events_have_the_same_result(
+    hubs: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """With a space at its end an event is read the long way."""
+    # On a busy machine the one hub, but not the other, may stand still, and hold calls back.
+    monkeypatch.setattr(StallDetector, "is_recent", lambda *_: False)
     short, long = await pair(hubs()), await pair(hubs())
     answered = 0
     for text, ack in odd_events(random.Random(6)):
-        await asyncio.sleep(0)  # a hub whose loop stands still holds calls back
         quick, slow = outcome(*short, text, ack), outcome(*long, f"{text} ", ack)
         assert quick == slow, text
         assert len(quick[0]) + len(quick[2]) >= 1, text
         answered += bool(quick[1])
+        await asyncio.sleep(0)
     assert answered > FRAMES / 4
+    assert " failed" not in caplog.text  # an event of a newer version may have any type in our fields

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TRANSPORTS
+from tests.conftest import TRANSPORTS, Seat
 from tests.peer import Peer
+from tests.stage.calls import HUGE, both, sessions
+from tests.stage.members import without_seat
 
 RESULT = {
     "content": [{"type": "text", "text": "3"}],
@@ -15,24 +17,34 @@ RESULT = {
     "structuredContent": {"n": 3},
     "_meta": {"x": 1},
 }
-HUGE = 123456789012345678901234567890
 
 
 @pytest.mark.covers("transports", "002-join_office", "002-tool_call", "002-enter_office")
 @pytest.mark.parametrize("agent_transport", TRANSPORTS)
 @pytest.mark.parametrize("computer_transport", TRANSPORTS)
 async def test_a_call_travels_over_every_pair_of_transports(
-    connect: Any, office: str, agent_transport: str, computer_transport: str
+    seat: Seat, office: str, agent_transport: str, computer_transport: str
 ) -> None:
-    agent, computer = await connect(transport=agent_transport), await connect(transport=computer_transport)
-    await agent.join("agent", "planner", office)
-    await computer.join("computer", "laptop", office)
+    agent = await seat("agent", "planner", office, transport=agent_transport)
+    computer = await seat("computer", "laptop", office, transport=computer_transport)
     computer.answers("client:tool_call", RESULT)
     assert await agent.call_tool("laptop", params={"a": 1, "b": 2}) == RESULT
-    assert await agent.hears("notify:enter_office") == {"office_id": office, "computer": "laptop"}
+    assert without_seat(await agent.hears("notify:enter_office")) == {"office_id": office, "computer": "laptop"}
     ((event, request),) = computer.asked
     assert event == "client:tool_call"
     assert request["params"] == {"a": 1, "b": 2}
+
+
+CARRIED = [
+    "get_tools",
+    "get_config",
+    "get_desktop",
+    "get_questions",
+    "get_servers",
+    "get_prompts",
+    "get_skills",
+    "日程",
+]
 
 
 @pytest.mark.covers(
@@ -41,17 +53,7 @@ async def test_a_call_travels_over_every_pair_of_transports(
 @pytest.mark.covers("9-get_questions", "9-get_servers", "9-get_prompts")
 @pytest.mark.parametrize(
     ("said", "arrives"),
-    [
-        ("client:get_tools", "client:get_tools"),
-        ("client:get_config", "client:get_config"),
-        ("client:get_mcp_config", "client:get_config"),
-        ("client:get_desktop", "client:get_desktop"),
-        ("client:get_questions", "client:get_questions"),
-        ("client:get_servers", "client:get_servers"),
-        ("client:get_prompts", "client:get_prompts"),
-        ("client:get_skills", "client:get_skills"),
-        ("client:日程", "client:日程"),
-    ],
+    [("client:get_mcp_config", "client:get_config"), *((f"client:{name}", f"client:{name}") for name in CARRIED)],
 )
 async def test_a_request_reaches_its_computer_under_its_canonical_name_and_nothing_is_stripped(
     agent: Peer, computer: Peer, said: str, arrives: str
@@ -63,23 +65,16 @@ async def test_a_request_reaches_its_computer_under_its_canonical_name_and_nothi
     assert computer.asked == [(arrives, sent)]
 
 
-@pytest.mark.covers(
-    "9-answer_question",
-    "9-set_log_level",
-    "9-get_resources",
-    "9-get_resource_templates",
-    "9-read_resource",
-    "9-subscribe_resource",
-    "9-unsubscribe_resource",
-    "9-get_prompt",
-    "9-complete",
-    "nothing-stripped",
-)
+@pytest.mark.covers("9-answer_question", "9-set_log_level", "9-get_resources", "9-get_resource_templates")
+@pytest.mark.covers("9-read_resource", "9-subscribe_resource", "9-unsubscribe_resource", "9-get_prompt", "9-complete")
+@pytest.mark.covers("nothing-stripped")
 @pytest.mark.parametrize(
     ("event", "fields"),
     [
         ("client:answer_question", {"question_id": "q1", "action": "accept", "content": {"n": HUGE}}),
         ("client:answer_question", {"question_id": "q1", "action": 5}),
+        ("client:withdraw_call", {"call": "r0"}),
+        ("client:withdraw_call", {"call": 5}),
         ("client:set_log_level", {"mcp_server": "files", "level": "debug"}),
         ("client:set_log_level", {"level": "loud", "unknown": [1]}),
         ("client:get_resources", {"mcp_server": "files", "cursor": "c"}),
@@ -142,39 +137,36 @@ async def test_join_and_leave_ack_two_arguments(connect: Any, office: str) -> No
     assert await peer.ask("server:join_office", join) == (True, None)
     assert await peer.ask("server:leave_office", {"office_id": office}) == (True, None)
     refused, reason = await peer.ask("server:leave_office", {"office_id": office})
-    assert refused is False
-    assert reason.startswith("403 ")
+    assert (refused, reason[:4]) == (False, "403 ")
 
 
 @pytest.mark.covers("002-leave_office", "002-leave_office-notice")
 async def test_the_others_hear_of_a_leave_and_the_leaver_does_not(agent: Peer, computer: Peer, office: str) -> None:
     await computer.ask("server:leave_office", {"office_id": office})
-    assert await agent.hears("notify:leave_office") == {"office_id": office, "computer": "laptop"}
+    assert without_seat(await agent.hears("notify:leave_office")) == {"office_id": office, "computer": "laptop"}
     assert await computer.heard_until_now() == []
 
 
 @pytest.mark.covers("002-enter_office", "notices-to-others")
-async def test_the_others_hear_of_an_agent_and_the_agent_hears_nothing_of_itself(connect: Any, office: str) -> None:
-    computer, agent = await connect(), await connect()
-    await computer.join("computer", "laptop", office)
-    await agent.join("agent", "planner", office)
-    assert await computer.hears("notify:enter_office") == {"office_id": office, "agent": "planner"}
+async def test_the_others_hear_of_an_agent_and_the_agent_hears_nothing_of_itself(seat: Seat, office: str) -> None:
+    computer, agent = await seat("computer", "laptop", office), await seat("agent", "planner", office)
+    await computer.hears("notify:enter_office")
     assert await agent.heard_until_now() == []
-    assert await computer.heard_until_now() == [("notify:enter_office", {"office_id": office, "agent": "planner"})]
+    ((event, notice),) = await computer.heard_until_now()
+    assert (event, without_seat(notice)) == ("notify:enter_office", {"office_id": office, "agent": "planner"})
 
 
 @pytest.mark.covers("002-list_room")
-async def test_list_room_shows_everybody_with_role_name_and_version(
-    connect: Any, agent: Peer, computer: Peer, office: str
-) -> None:
+async def test_list_room_shows_each_role_and_version(connect: Any, agent: Peer, computer: Peer, office: str) -> None:
     newer = await connect(query="?a2c_version=0.4.2")
     await newer.join("computer", "desktop", office)
     answer = await agent.ask("server:list_room", {"agent": "planner", "req_id": "r1", "office_id": office})
-    expected = [("planner", "agent", "0.1"), ("laptop", "computer", "0.1"), ("desktop", "computer", "0.4.2")]
     assert answer["req_id"] == "r1"
-    assert [(s["name"], s["role"], s["a2c_version"]) for s in answer["sessions"]] == expected
-    assert {s["sid"] for s in answer["sessions"]} == {agent.sid, computer.sid, newer.sid}
-    assert {s["office_id"] for s in answer["sessions"]} == {office}
+    assert [(s["name"], s["role"], s["a2c_version"], s["sid"], s["office_id"]) for s in answer["sessions"]] == [
+        ("planner", "agent", "0.1", agent.sid, office),
+        ("laptop", "computer", "0.1", computer.sid, office),
+        ("desktop", "computer", "0.4.2", newer.sid, office),
+    ]
 
 
 @pytest.mark.covers("002-update_config", "002-update_tool_list", "002-update_desktop", "routing-unknown", "older-names")
@@ -200,24 +192,16 @@ async def test_an_update_is_acked_empty_and_told_to_the_others_with_its_office(
 
 
 @pytest.mark.covers("older-names")
-async def test_a_member_that_used_an_older_name_also_hears_older_notices(
-    connect: Any, agent: Peer, computer: Peer, office: str
-) -> None:
+async def test_who_uses_an_older_name_hears_older_notices(seat: Seat, agent: Peer, computer: Peer, office: str) -> None:
     await agent.ask("client:get_mcp_config", {"agent": "planner", "req_id": "r", "computer": "nobody"})
     for event in ("update_config", "update_desktop", "update_tool_list"):
         await computer.ask(f"server:{event}", {"computer": "laptop"})
     told = [event for event, _ in await agent.heard_until_now() if "update" in event or "refresh" in event]
-    assert told == [
-        "notify:update_config",
-        "notify:update_mcp_config",
-        "notify:update_desktop",
-        "notify:desktop_refresh",
-        "notify:update_tool_list",
-    ]
+    names = ["update_config", "update_mcp_config", "update_desktop", "desktop_refresh", "update_tool_list"]
+    assert told == [f"notify:{name}" for name in names]
     other = f"{office}-2"
     await agent.join("agent", "planner", other)
-    mover = await connect()
-    await mover.join("computer", "tablet", other)
+    mover = await seat("computer", "tablet", other)
     await mover.ask("server:update_desktop", {"computer": "tablet"})
     assert await agent.hears("notify:desktop_refresh", office_id=other)
 
@@ -225,9 +209,7 @@ async def test_a_member_that_used_an_older_name_also_hears_older_notices(
 @pytest.mark.covers("older-names")
 async def test_legacy_notices_reach_everybody_when_asked_for(serve: Any, connect: Any, office: str) -> None:
     hub = await serve(legacy_notices=True)
-    agent, computer = await connect(hub), await connect(hub)
-    await agent.join("agent", "planner", office)
-    await computer.join("computer", "laptop", office)
+    agent, computer = await both(connect, hub, office)
     await computer.ask("server:update_config", {"computer": "laptop"})
     assert await agent.hears("notify:update_config")
     assert await agent.hears("notify:update_mcp_config") == {"computer": "laptop", "office_id": office}
@@ -243,9 +225,7 @@ REFUSED_EVENTS = [
 
 @pytest.mark.covers("event-names", "always-an-ack")
 @pytest.mark.parametrize("event", REFUSED_EVENTS)
-async def test_an_event_that_does_not_exist_is_refused_and_the_connection_lives_on(
-    agent: Peer, computer: Peer, event: str
-) -> None:
+async def test_an_unknown_event_is_refused_and_the_connection_lives_on(agent: Peer, computer: Peer, event: str) -> None:
     answer = await agent.ask(event, {"computer": "laptop", "agent": "planner", "req_id": "r"})
     assert answer["code"] == answer["error"]["code"] == 400
     assert answer["error"] == {key: answer[key] for key in ("code", "message", "details")}
@@ -291,25 +271,20 @@ BROKEN = [
 
 
 @pytest.mark.covers("bad-payload", "always-an-ack", "error-shape")
-async def test_every_malformed_payload_is_refused_with_the_field_and_changes_nothing(
-    agent: Peer, computer: Peer, office: str
-) -> None:
+async def test_a_malformed_payload_is_refused_and_changes_nothing(agent: Peer, computer: Peer, office: str) -> None:
     for event, payload in BROKEN:
         sender = computer if event.startswith(("server:update", "server:tell")) else agent
         answer = await sender.ask(event, payload)
         if event in ("server:join_office", "server:leave_office"):
-            assert answer[0] is False, (event, payload)
-            assert answer[1].startswith("400 "), (event, payload, answer)
+            assert (answer[0], answer[1][:4]) == (False, "400 "), (event, payload, answer)
         else:
-            assert answer["code"] == 400, (event, payload, answer)
-            assert answer["error"]["code"] == 400
+            assert answer["code"] == answer["error"]["code"] == 400, (event, payload, answer)
         if event == "client:tool_call":
             assert answer["isError"] is True
             assert answer["content"] == [{"type": "text", "text": answer["message"]}]
         if isinstance(payload, dict) and not isinstance(answer, tuple):
             assert answer["details"]["field"] in answer["message"]
-    rest = await agent.ask("server:list_room", {"agent": "planner", "req_id": "r", "office_id": office})
-    assert [session["name"] for session in rest["sessions"]] == ["planner", "laptop"]
+    assert [session["name"] for session in await sessions(agent)] == ["planner", "laptop"]
     assert computer.asked == []
 
 
@@ -338,8 +313,7 @@ async def test_events_of_the_other_role_are_refused(
 ) -> None:
     sender = agent if role == "agent" else computer
     answer = await sender.ask(event, {k: v.format(office=office) for k, v in payload.items()})
-    assert answer["code"] == 403
-    assert answer["message"].startswith("Wrong role")
+    assert (answer["code"], answer["message"][:10]) == (403, "Wrong role")
 
 
 @pytest.mark.covers("not-in-office", "always-an-ack")

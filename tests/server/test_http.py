@@ -4,67 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.server.transport import picows_adapter
-from tests.conftest import Hub
 from tests.peer import PATIENCE
-from tests.server.test_isolation import MIB, memory
-from tests.server.test_program import Starts
-from tests.server.test_websocket import upgrade
+from tests.stage.frames import upgrade
+from tests.stage.lines import OPEN, Asks
+from tests.stage.neighbours import MIB, memory
+from tests.stage.program import Program
 
 pytestmark = pytest.mark.covers("transports")
-
-OPEN = "/socket.io/?EIO=4&transport=polling"
-
-Asks = Callable[..., Any]
-
-
-class Line:
-    """A connection on which requests are written by hand."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def answer(self, *, has_body: bool = True) -> tuple[int, dict[str, str], bytes]:
-        async with asyncio.timeout(PATIENCE):
-            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = dict(line.lower().split(": ", 1) for line in head[1:-2])
-            size = int(headers.get("content-length", 0)) if has_body else 0
-            return int(head[0].split()[1]), headers, await self.reader.readexactly(size)
-
-    async def ask(self, request: str) -> tuple[int, dict[str, str], bytes]:
-        self.writer.write(request.replace("\n", "\r\n").encode())
-        return await self.answer(has_body=not request.startswith("HEAD"))
-
-    async def is_over(self) -> bool:
-        with suppress(ConnectionError):
-            return await asyncio.wait_for(self.reader.read(), PATIENCE) == b""
-        return True
-
-    async def end(self) -> None:
-        self.writer.close()
-        with suppress(OSError):
-            await self.writer.wait_closed()
-
-
-@pytest.fixture
-async def dials(shared_hub: Hub) -> AsyncIterator[Asks]:
-    async with AsyncExitStack() as stack:
-
-        async def dial(hub: Hub | None = None) -> Line:
-            host, port = (hub or shared_hub).url.removeprefix("http://").split(":")
-            line = Line(*await asyncio.open_connection(host, port))
-            stack.push_async_callback(line.end)
-            return line
-
-        yield dial
 
 
 async def test_a_connection_serves_one_request_after_the_other(dials: Asks) -> None:
@@ -115,8 +68,8 @@ async def test_a_path_is_understood_however_it_is_written(dials: Asks, path: str
 
 async def test_a_client_that_expects_100_continue_gets_it(dials: Asks) -> None:
     line = await dials()
-    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
-    head = f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: 8\nExpect: 100-continue\n\n"
+    await line.begin()
+    head = f"POST {line.path} HTTP/1.1\nHost: x\nContent-Length: 8\nExpect: 100-continue\n\n"
     assert (await line.ask(head))[0] == 100
     line.writer.write(b"40/smcp,")
     assert (await line.answer())[::2] == (200, b"OK")
@@ -124,24 +77,19 @@ async def test_a_client_that_expects_100_continue_gets_it(dials: Asks) -> None:
 
 async def test_a_body_in_chunks_with_trailers_is_read(dials: Asks) -> None:
     line = await dials()
-    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
-    head = f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n"
+    await line.begin()
+    head = f"POST {line.path} HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n"
     assert (await line.ask(head + "3\n40/\n5;x=y\nsmcp,\n0\nX-Trailer: 1\n\n"))[0] == 200
-    assert (await line.ask(f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n"))[2].startswith(b"40/smcp,")
+    assert (await line.poll()).startswith(b"40/smcp,")
 
 
 @pytest.mark.parametrize("size", [60_000, 70_000, 300_000, 3_000_000])
 async def test_a_body_of_any_size_is_read_whole(dials: Asks, office: str, size: int) -> None:
     line = await dials()
-    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
-    await line.ask(f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: 8\n\n40/smcp,")
-    assert (await line.ask(f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n"))[2].startswith(b"40/smcp,")
+    await line.open()
     join = {"role": "computer", "name": "laptop", "office_id": office, "pad": "x" * size}
-    body = f'42/smcp,1["server:join_office",{json.dumps(join)}]'
-    asked = await line.ask(f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: {len(body)}\n\n{body}")
-    assert asked[::2] == (200, b"OK")
-    answer = await line.ask(f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: x\n\n")
-    assert answer[2] == b"43/smcp,1[true,null]"
+    assert await line.post(f'42/smcp,1["server:join_office",{json.dumps(join)}]') == b"OK"
+    assert await line.poll() == b"43/smcp,1[true,null]"
 
 
 @pytest.mark.parametrize(
@@ -205,9 +153,9 @@ async def test_a_client_that_sends_requests_and_reads_no_answers_is_cut(serve: A
 @pytest.mark.parametrize(("head", "body"), [(0, 40_000), (40_000, 0)], ids=["bodies", "heads"])
 async def test_requests_behind_a_poll_are_held_up_to_a_size(dials: Asks, head: int, body: int) -> None:
     line = await dials()
-    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
-    poll = f"GET {OPEN}&sid={sid} HTTP/1.1\r\nHost: x\r\n\r\n"
-    post = f"POST {OPEN}&sid={sid} HTTP/1.1\r\nHost: x\r\nX: {'x' * head}\r\nContent-Length: {body}\r\n\r\n"
+    await line.begin()
+    poll = f"GET {line.path} HTTP/1.1\r\nHost: x\r\n\r\n"
+    post = f"POST {line.path} HTTP/1.1\r\nHost: x\r\nX: {'x' * head}\r\nContent-Length: {body}\r\n\r\n"
     line.writer.write((poll + 2 * (post + "y" * body)).encode())
     assert await line.is_over()
 
@@ -219,33 +167,26 @@ async def test_a_picows_that_does_not_fit_is_told_when_the_server_starts(monkeyp
         picows_adapter.check()
 
 
-async def test_a_large_body_may_come_together_with_its_head(starts: Starts, dials: Asks) -> None:
-    line = await dials(await starts())
-    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: localhost\n\n"))[2][1:])["sid"]
-    poll = f"GET {OPEN}&sid={sid} HTTP/1.1\nHost: localhost\n\n"
-    assert (await line.ask(_post(sid, "40/smcp,")))[2] == b"OK"
-    assert (await line.ask(poll))[2].startswith(b"40/smcp,")
+async def test_a_large_body_may_come_together_with_its_head(program: Program, dials: Asks) -> None:
+    line = await dials(program)
+    await line.open()
     for size in (66_000, 150_000, 250_000, 1_000_000):
-        large = '42/smcp,7["no:such_event",{"x":"%s"}]' % ("x" * size)
-        assert (await line.ask(_post(sid, large)))[2] == b"OK"
-        assert (await line.ask(poll))[2].startswith(b"43/smcp,7[")
+        assert await line.post('42/smcp,7["no:such_event",{"x":"%s"}]' % ("x" * size)) == b"OK"
+        assert (await line.poll()).startswith(b"43/smcp,7[")
 
 
-async def test_nothing_is_held_of_bodies_that_were_read(starts: Starts, dials: Asks) -> None:
-    program = await starts()
+async def test_nothing_is_held_of_bodies_that_were_read(program: Program, dials: Asks) -> None:
     line, before = await dials(program), memory(program)
-    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: localhost\n\n"))[2][1:])["sid"]
-    assert (await line.ask(_post(sid, "40/smcp,")))[2] == b"OK"
-    large = '42/smcp,["no:such_event",{"x":"%s"}]' % ("x" * 4_000_000)
+    await line.open()
     for _ in range(50):
-        assert (await line.ask(_post(sid, large)))[2] == b"OK"
+        assert await line.post('42/smcp,["no:such_event",{"x":"%s"}]' % ("x" * 4_000_000)) == b"OK"
     assert memory(program) < before + 64 * MIB
 
 
 async def test_a_request_that_waited_for_another_has_a_deadline_too(serve: Any, dials: Asks) -> None:
     line = await dials(await serve(limits={"handshake_timeout": 0.4}))
-    sid = json.loads((await line.ask(f"GET {OPEN} HTTP/1.1\nHost: x\n\n"))[2][1:])["sid"]
-    unfinished = f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: x\nContent-Length: 10\n\n40"
+    await line.begin()
+    unfinished = f"POST {line.path} HTTP/1.1\nHost: x\nContent-Length: 10\n\n40"
     assert (await line.ask(f"GET /healthz HTTP/1.1\nHost: x\n\n{unfinished}"))[0] == 200
     assert (await line.answer())[0] == 408
     assert await line.is_over()
@@ -255,7 +196,3 @@ async def test_a_head_that_is_too_large_ends_its_connection_however_it_comes(dia
     line = await dials()
     line.writer.write(b"GET %s HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n" % (OPEN.encode(), b"x" * 40_000))
     assert await line.is_over()
-
-
-def _post(sid: str, packets: str) -> str:
-    return f"POST {OPEN}&sid={sid} HTTP/1.1\nHost: localhost\nContent-Length: {len(packets)}\n\n{packets}"

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from tests.bystander import Waits, calling_meanwhile
 from tests.peer import PATIENCE, Peer
-from tests.server.test_calls import RESULT
-from tests.server.test_program import Program, Starts
-from tests.server.test_websocket import BINARY, TEXT, Socket, frame
+from tests.stage.calls import RESULT, both
+from tests.stage.frames import BINARY, TEXT, Socket, frame
+from tests.stage.neighbours import MIB, Meets, memory, neighbours_calling
+from tests.stage.program import Program
 from tests.waiting import until
 
-MIB = 1024 * 1024
+pytestmark = pytest.mark.covers("walls-large-payloads")
+
 NEARLY_ALL = 4 * MIB - 8 * 1024
 """Nearly a whole message."""
-
-Meets = Callable[..., Any]
 
 
 def arrays(size: int = NEARLY_ALL) -> str:
@@ -33,12 +30,6 @@ def arrays(size: int = NEARLY_ALL) -> str:
 
 def event(name: str, body: str, number: int = 7) -> bytes:
     return frame(TEXT, f'42/smcp,{number}["{name}",{body}]'.encode())
-
-
-def memory(program: Program) -> int:
-    """The resident bytes of a process."""
-    pages = int(Path(f"/proc/{program.process.pid}/statm").read_text("ascii").split()[1])
-    return pages * resource.getpagesize()
 
 
 class Hostile:
@@ -100,30 +91,12 @@ async def hostile() -> AsyncIterator[Callable[..., Any]]:
         yield come
 
 
-@asynccontextmanager
-async def neighbours_calling(program: Program, meet: Meets) -> AsyncIterator[Waits]:
-    """An agent of another office calls a tool there, again and again, and never waits long."""
-    agent, computer = await meet(program), await meet(program)
-    await agent.join("agent", "planner", "ours")
-    await computer.join("computer", "laptop", "ours")
-    computer.answers("client:tool_call", RESULT)
-
-    async def call() -> None:
-        assert await agent.call_tool("laptop", timeout=30) == RESULT
-
-    async with calling_meanwhile(call) as waits:
-        yield waits
-
-
 async def answered(member: Hostile, times: int) -> None:
     await until(lambda: len(member.answers) >= times, PATIENCE * 3)
 
 
-@pytest.mark.covers("calls-duplicates", "walls-large-payloads")
-async def test_large_calls_under_one_req_id_are_compared_without_delaying_other_offices(
-    starts: Starts, meets: Meets, hostile: Any
-) -> None:
-    program = await starts()
+@pytest.mark.covers("calls-duplicates")
+async def test_large_calls_under_one_req_id_do_not_delay_others(program: Program, meets: Meets, hostile: Any) -> None:
     await hostile(program, "computer", "victim")
     agent = await hostile(program, "agent", "evil")
     call = '{{"agent":"evil","req_id":"r","computer":"victim","tool_name":"t","timeout":600,"params":{{"x":{}}}}}'
@@ -144,21 +117,17 @@ SLOW = {
 }
 
 
-@pytest.mark.covers("walls-large-payloads")
 @pytest.mark.parametrize(("name", "body"), SLOW.values(), ids=SLOW)
 async def test_large_events_of_a_computer_do_not_delay_other_offices(
-    starts: Starts, meets: Meets, hostile: Any, name: str, body: str
+    program: Program, meets: Meets, hostile: Any, name: str, body: str
 ) -> None:
-    program = await starts()
     computer = await hostile(program, "computer", "evil")
     async with neighbours_calling(program, meets):
         await computer.send_often(event(name, body.format(arrays())), 8)
         await answered(computer, 8)
 
 
-@pytest.mark.covers("walls-large-payloads")
-async def test_large_cancels_do_not_delay_other_offices(starts: Starts, meets: Meets, hostile: Any) -> None:
-    program = await starts()
+async def test_large_cancels_do_not_delay_other_offices(program: Program, meets: Meets, hostile: Any) -> None:
     agent, computer = await hostile(program, "agent", "evil"), await hostile(program, "computer", "laptop")
     cancel = f'{{"agent":"evil","req_id":"r","newer":{arrays()},"half":"\\ud800"}}'
     async with neighbours_calling(program, meets):
@@ -168,7 +137,6 @@ async def test_large_cancels_do_not_delay_other_offices(starts: Starts, meets: M
     assert all(b"notify:tool_call_cancel" in notice for notice in computer.answers)
 
 
-@pytest.mark.covers("walls-large-payloads")
 async def test_a_large_and_unusual_payload_arrives_as_it_was_sent(agent: Peer, computer: Peer, office: str) -> None:
     unusual = {"half": "\ud800", "huge": 10**40, "pad": "x" * 100_000}
     assert await computer.ask("server:update_newer", {"computer": "laptop", **unusual}) is None
@@ -178,9 +146,7 @@ async def test_a_large_and_unusual_payload_arrives_as_it_was_sent(agent: Peer, c
     assert (await agent.call_tool("laptop\ud800", params=unusual))["code"] == 400
 
 
-@pytest.mark.covers("walls-large-payloads")
-async def test_much_json_beside_binary_attachments_is_refused(starts: Starts, meets: Meets, hostile: Any) -> None:
-    program = await starts()
+async def test_much_json_beside_binary_attachments_is_refused(program: Program, meets: Meets, hostile: Any) -> None:
     agent = await hostile(program, "agent", "evil")
     body = f'{{"computer":"x","x":{arrays()},"b":{{"_placeholder":true,"num":0}}}}'
     packet = frame(TEXT, f'451-/smcp,7["client:newer",{body}]'.encode()) + frame(BINARY, b"x")
@@ -194,20 +160,17 @@ async def test_much_json_beside_binary_attachments_is_refused(starts: Starts, me
 async def test_a_connection_has_at_most_64_seats_and_keeps_those_it_has(agent: Peer, office: str) -> None:
     for number in range(63):
         await agent.join("agent", "planner", f"{office}-{number}")
-    one_more = {"role": "agent", "name": "planner", "office_id": f"{office}-one-more"}
-    refused, why = await agent.ask("server:join_office", one_more)
+    refused, why = await agent.ask_to_join("agent", "planner", f"{office}-one-more")
     assert (refused, why) == (False, "429 Too much at once: a connection has at most 64 seats, leave an office first")
     await agent.join("agent", "planner", office)
     assert await agent.ask("server:leave_office", {"office_id": f"{office}-7"}) == (True, None)
-    assert await agent.ask("server:join_office", one_more) == (True, None)
+    await agent.join("agent", "planner", f"{office}-one-more")
 
 
 @pytest.mark.covers("limit-updates")
 async def test_large_notices_have_a_budget_of_which_every_copy_counts(serve: Any, connect: Any, office: str) -> None:
     hub = await serve(limits={"told_bytes": MIB})
-    agent, computer = await connect(hub), await connect(hub)
-    await agent.join("agent", "planner", office)
-    await computer.join("computer", "laptop", office)
+    agent, computer = await both(connect, hub, office)
     large = {"computer": "laptop", "pad": "x" * 200 * 1024}
     answers = [await computer.ask("server:update_newer", large) for _ in range(3)]
     assert answers[:2] == [None, None]
@@ -219,8 +182,7 @@ async def test_large_notices_have_a_budget_of_which_every_copy_counts(serve: Any
 
 
 @pytest.mark.covers("walls-refused-calls")
-async def test_nothing_is_kept_of_calls_that_are_refused(starts: Starts, hostile: Any) -> None:
-    program = await starts()
+async def test_nothing_is_kept_of_calls_that_are_refused(program: Program, hostile: Any) -> None:
     await hostile(program, "computer", "sloth", reads=False)
     agent = await hostile(program, "agent", "evil")
     before = memory(program)
@@ -232,9 +194,7 @@ async def test_nothing_is_kept_of_calls_that_are_refused(starts: Starts, hostile
 
 
 @pytest.mark.covers("calls-kept-answer")
-async def test_an_office_with_many_answers_to_keep_costs_no_other_office_its_own(
-    serve: Any, connect: Any, office: str
-) -> None:
+async def test_an_office_with_many_kept_answers_costs_no_other_its_own(serve: Any, connect: Any, office: str) -> None:
     hub = await serve(limits={"max_kept": 8, "max_kept_bytes": 8 * 1024})
     pairs = []
     for where in (office, f"{office}-greedy"):

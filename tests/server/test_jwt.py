@@ -6,27 +6,29 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
-import socketio
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from a2c_smcp.errors import NotAuthenticated
-from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, admit
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal
 from a2c_smcp.server.auth.jwt import LEEWAY, JWTAuthenticationProvider
+from tests.stage.keys import enter
 
-pytestmark = pytest.mark.covers("auth-jwt")
+pytestmark = pytest.mark.covers("auth-jwt", "auth-fails-closed")
 
-SIO = socketio.AsyncServer(async_mode="asgi")
 SECRET = "correct horse battery staple correct horse battery staple correct horse"
 RSA, RSA_2 = (rsa.generate_private_key(65537, 2048) for _ in range(2))
 P256, P384 = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP384R1())
 ED = ed25519.Ed25519PrivateKey.generate()
+
+
+Provider = JWTAuthenticationProvider
 
 
 def pem(private: Any) -> bytes:
@@ -70,19 +72,23 @@ def hs256(key: bytes) -> Callable[[bytes], bytes]:
     return lambda signed: hmac.new(key, signed, hashlib.sha256).digest()
 
 
-async def enter(provider: AuthenticationProvider, token: object, headers: Mapping[str, str] | None = None) -> Principal:
-    return await admit(provider, SIO, {}, {"token": token}, headers or {})
+async def principal_of(provider: AuthenticationProvider, token: object) -> Principal:
+    return await enter(provider, {"token": token})
 
 
 async def refused(provider: AuthenticationProvider, token: object) -> bool:
     with pytest.raises(NotAuthenticated) as refusal:
-        await enter(provider, token)
+        await principal_of(provider, token)
     return refusal.value.code == 401
+
+
+def by_secret(**options: Any) -> JWTAuthenticationProvider:
+    return JWTAuthenticationProvider(secret=SECRET, algorithms=["HS256"], **options)
 
 
 @pytest.fixture
 def hs() -> JWTAuthenticationProvider:
-    return JWTAuthenticationProvider(secret=SECRET, algorithms=["HS256"])
+    return by_secret()
 
 
 @pytest.fixture
@@ -100,7 +106,7 @@ def signed(**changes: object) -> str:
 @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
 async def test_a_token_signed_with_the_secret_is_admitted(algorithm: str) -> None:
     provider = JWTAuthenticationProvider(secret=SECRET, algorithms=algorithm)
-    assert (await enter(provider, jwt.encode(claims(), SECRET, algorithm))).id == "alice"
+    assert (await principal_of(provider, jwt.encode(claims(), SECRET, algorithm))).id == "alice"
 
 
 @pytest.mark.parametrize(
@@ -108,167 +114,142 @@ async def test_a_token_signed_with_the_secret_is_admitted(algorithm: str) -> Non
     [(RSA, "RS256"), (RSA, "RS512"), (RSA, "PS256"), (P256, "ES256"), (P384, "ES384"), (ED, "EdDSA")],
     ids=["RS256", "RS512", "PS256", "ES256", "ES384", "EdDSA"],
 )
-async def test_a_token_signed_with_the_private_half_of_the_key_file_is_admitted(
-    tmp_path: Path, private: Any, algorithm: str
-) -> None:
+async def test_a_token_signed_with_the_key_of_a_file_enters(tmp_path: Path, private: Any, algorithm: str) -> None:
     token = jwt.encode(claims(), private, algorithm)
     from_pem = JWTAuthenticationProvider(key_file=pem_file(tmp_path, private), algorithms=[algorithm])
     from_set = JWTAuthenticationProvider(jwks_file=set_file(tmp_path, jwk(private, algorithm)), algorithms=[algorithm])
-    assert (await enter(from_pem, token)).id == "alice"
-    assert (await enter(from_set, token)).id == "alice"
+    assert (await principal_of(from_pem, token)).id == "alice"
+    assert (await principal_of(from_set, token)).id == "alice"
 
 
-async def test_a_token_is_read_wherever_a_credential_is(hs: JWTAuthenticationProvider) -> None:
+async def test_a_token_is_read_wherever_a_credential_is(hs: Provider) -> None:
     token = signed()
     for headers in ({"authorization": f"Bearer {token}"}, {"x-api-key": token}, {"access_token": token}):
-        assert (await enter(hs, "not a token", headers)).id == "alice"
-    custom = JWTAuthenticationProvider(secret=SECRET, algorithms=["HS256"], field="jwt")
-    assert (await admit(custom, SIO, {}, {"jwt": token}, {})).id == "alice"
+        assert (await enter(hs, {"token": "not a token"}, headers)).id == "alice"
+    custom = by_secret(field="jwt")
+    assert (await enter(custom, {"jwt": token})).id == "alice"
     assert await refused(custom, token)
 
 
 @pytest.mark.covers("auth-scope")
-async def test_claims_become_the_principals_scope_and_time(hs: JWTAuthenticationProvider) -> None:
+async def test_claims_become_the_principals_scope_and_time(hs: Provider) -> None:
     exp = int(time.time()) + 600
     token = signed(exp=exp, offices=["desk", "team-*"], roles="agent computer", names=["planner"])
-    assert await enter(hs, token) == Principal(
-        "alice",
-        frozenset({"desk", "team-*"}),
-        frozenset({"agent", "computer"}),
-        frozenset({"planner"}),
-        exp + LEEWAY,
+    assert await principal_of(hs, token) == Principal(
+        "alice", frozenset({"desk", "team-*"}), frozenset({"agent", "computer"}), frozenset({"planner"}), exp + LEEWAY
     )
-    assert await enter(hs, signed(exp=exp)) == Principal("alice", expires=exp + LEEWAY)
+    assert await principal_of(hs, signed(exp=exp)) == Principal("alice", expires=exp + LEEWAY)
 
 
 @pytest.mark.covers("auth-scope")
 async def test_the_names_of_the_claims_are_configurable() -> None:
-    provider = JWTAuthenticationProvider(
-        secret=SECRET,
-        algorithms=["HS256"],
-        offices_claim="https://example.com/offices",
-        roles_claim="scope",
-        names_claim="aka",
-    )
+    provider = by_secret(offices_claim="https://example.com/offices", roles_claim="scope", names_claim="aka")
     token = signed(**{"https://example.com/offices": ["desk"], "scope": "agent", "aka": "a b", "offices": ["attic"]})
-    principal = await enter(provider, token)
+    principal = await principal_of(provider, token)
     assert (principal.offices, principal.roles, principal.names) == ({"desk"}, {"agent"}, {"a", "b"})
 
 
 @pytest.mark.covers("auth-scope")
 @pytest.mark.parametrize("nothing", [[], "", "  "])
-async def test_an_empty_claim_allows_nothing(hs: JWTAuthenticationProvider, nothing: object) -> None:
-    assert (await enter(hs, signed(offices=nothing))).offices == frozenset()
+async def test_an_empty_claim_allows_nothing(hs: Provider, nothing: object) -> None:
+    assert (await principal_of(hs, signed(offices=nothing))).offices == frozenset()
 
 
-@pytest.mark.covers("auth-scope", "auth-fails-closed")
+@pytest.mark.covers("auth-scope")
 @pytest.mark.parametrize("claim", ["offices", "roles", "names"])
 @pytest.mark.parametrize("value", [1, True, {"desk": True}, ["desk", 1], [["desk"]], [None]])
-async def test_a_claim_of_the_wrong_type_is_refused(hs: JWTAuthenticationProvider, claim: str, value: object) -> None:
+async def test_a_claim_of_the_wrong_type_is_refused(hs: Provider, claim: str, value: object) -> None:
     assert await refused(hs, signed(**{claim: value}))
 
 
-@pytest.mark.covers("auth-scope", "auth-fails-closed")
-async def test_a_claim_of_null_is_not_an_absent_one(hs: JWTAuthenticationProvider) -> None:
+@pytest.mark.covers("auth-scope")
+async def test_a_claim_of_null_is_not_an_absent_one(hs: Provider) -> None:
     assert await refused(hs, jwt.encode({**claims(), "offices": None}, SECRET, "HS256"))
 
 
 # Time, issuer, audience, subject
 
 
-async def test_exp_is_required_unless_configured_otherwise(hs: JWTAuthenticationProvider) -> None:
+async def test_exp_is_required_unless_configured_otherwise(hs: Provider) -> None:
     assert await refused(hs, signed(exp=None))
-    lenient = JWTAuthenticationProvider(secret=SECRET, algorithms=["HS256"], require_exp=False)
-    assert await enter(lenient, signed(exp=None)) == Principal("alice")
+    lenient = by_secret(require_exp=False)
+    assert await principal_of(lenient, signed(exp=None)) == Principal("alice")
     assert await refused(lenient, signed(exp=1))
 
 
 async def test_an_expired_token_is_refused_once_the_leeway_is_over() -> None:
-    strict, lenient = (JWTAuthenticationProvider(secret=SECRET, algorithms=["HS256"], leeway=s) for s in (0, 600))
+    strict, lenient = by_secret(leeway=0), by_secret(leeway=600)
     token = signed(exp=int(time.time()) - 60)
     assert await refused(strict, token)
-    assert (await enter(lenient, token)).id == "alice"
+    assert (await principal_of(lenient, token)).id == "alice"
 
 
-async def test_a_token_from_the_future_is_refused(hs: JWTAuthenticationProvider) -> None:
+async def test_a_token_from_the_future_is_refused(hs: Provider) -> None:
     soon = int(time.time()) + 300
     assert await refused(hs, signed(nbf=soon))
     assert await refused(hs, signed(iat=soon))
-    assert (await enter(hs, signed(nbf=soon - 600, iat=soon - 600))).id == "alice"
+    assert (await principal_of(hs, signed(nbf=soon - 600, iat=soon - 600))).id == "alice"
 
 
-@pytest.mark.covers("auth-fails-closed")
 @pytest.mark.parametrize("claim", ["exp", "nbf"])
 @pytest.mark.parametrize("value", ["soon", [], {}, float("nan"), float("inf"), 10**400], ids=repr)
-async def test_a_time_that_is_none_is_refused(hs: JWTAuthenticationProvider, claim: str, value: object) -> None:
+async def test_a_time_that_is_none_is_refused(hs: Provider, claim: str, value: object) -> None:
     assert await refused(hs, signed(**{claim: value}))
 
 
-async def test_the_issuer_is_checked_where_one_is_configured(hs: JWTAuthenticationProvider) -> None:
-    provider = JWTAuthenticationProvider(secret=SECRET, algorithms=["HS256"], issuer="https://issuer.example")
-    assert (await enter(provider, signed(iss="https://issuer.example"))).id == "alice"
+async def test_the_issuer_is_checked_where_one_is_configured(hs: Provider) -> None:
+    provider = by_secret(issuer="https://issuer.example")
+    assert (await principal_of(provider, signed(iss="https://issuer.example"))).id == "alice"
     for wrong in (None, "", "issuer", "https://issuer.example/", "https://evil.example"):
         assert await refused(provider, signed(iss=wrong))
-    assert await refused(
-        provider, forge({"alg": "HS256"}, claims(iss=["https://issuer.example"]), hs256(SECRET.encode()))
-    )
-    assert (await enter(hs, signed(iss="whoever"))).id == "alice"
+    listed = claims(iss=["https://issuer.example"])
+    assert await refused(provider, forge({"alg": "HS256"}, listed, hs256(SECRET.encode())))
+    assert (await principal_of(hs, signed(iss="whoever"))).id == "alice"
 
 
-async def test_the_audience_is_checked_where_one_is_configured(hs: JWTAuthenticationProvider) -> None:
-    provider = JWTAuthenticationProvider(secret=SECRET, algorithms=["HS256"], audience=["smcp", "a2c"])
+async def test_the_audience_is_checked_where_one_is_configured(hs: Provider) -> None:
+    provider = by_secret(audience=["smcp", "a2c"])
     for right in ("smcp", "a2c", ["other", "smcp"]):
-        assert (await enter(provider, signed(aud=right))).id == "alice"
+        assert (await principal_of(provider, signed(aud=right))).id == "alice"
     for wrong in (None, "", "smc", "smcp ", ["other"], [], 1, {"smcp": 1}):
         assert await refused(provider, signed(aud=wrong))
-    assert (await enter(hs, signed(aud="whoever"))).id == "alice"
+    assert (await principal_of(hs, signed(aud="whoever"))).id == "alice"
 
 
 @pytest.mark.parametrize("sub", [None, "", 1, ["alice"], " alice", "al\nice", "a" * 257, "\u202ealice"])
-async def test_a_token_without_a_sound_subject_is_refused(hs: JWTAuthenticationProvider, sub: object) -> None:
+async def test_a_token_without_a_sound_subject_is_refused(hs: Provider, sub: object) -> None:
     assert await refused(hs, signed(sub=sub))
 
 
 # Forgeries
 
 
-@pytest.mark.covers("auth-fails-closed")
 @pytest.mark.parametrize("alg", ["none", "None", "NONE", "nOnE", "", None, 0, [], ["RS256"], {}])
-async def test_an_unsigned_token_is_refused(
-    hs: JWTAuthenticationProvider, rs: JWTAuthenticationProvider, alg: object
-) -> None:
+async def test_an_unsigned_token_is_refused(hs: Provider, rs: Provider, alg: object) -> None:
     for provider in (hs, rs):
         assert await refused(provider, forge({"alg": alg, "typ": "JWT"}, claims()))
 
 
-@pytest.mark.covers("auth-fails-closed")
 async def test_a_token_signed_with_the_public_key_as_if_it_were_a_secret_is_refused(tmp_path: Path) -> None:
-    providers = [
-        JWTAuthenticationProvider(key_file=pem_file(tmp_path, RSA), algorithms=["RS256"]),
-        JWTAuthenticationProvider(jwks_file=set_file(tmp_path, jwk(RSA, "RS256")), algorithms=["RS256"]),
-    ]
+    files = ({"key_file": pem_file(tmp_path, RSA)}, {"jwks_file": set_file(tmp_path, jwk(RSA, "RS256"))})
+    providers = [JWTAuthenticationProvider(**each, algorithms=["RS256"]) for each in files]
     der = RSA.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     for secret in (pem(RSA), pem(RSA).strip(), der, json.dumps(jwk(RSA, "RS256")).encode()):
         for provider in providers:
             assert await refused(provider, forge({"alg": "HS256"}, claims(), hs256(secret)))
 
 
-@pytest.mark.covers("auth-fails-closed")
-async def test_an_algorithm_outside_the_list_is_refused_though_the_key_would_do(rs: JWTAuthenticationProvider) -> None:
+async def test_an_algorithm_outside_the_list_is_refused_though_the_key_would_do(rs: Provider) -> None:
     for algorithm in ("RS384", "RS512", "PS256"):
         assert await refused(rs, jwt.encode(claims(), RSA, algorithm))
 
 
-@pytest.mark.covers("auth-fails-closed")
-async def test_a_token_signed_with_another_key_is_refused(
-    hs: JWTAuthenticationProvider, rs: JWTAuthenticationProvider
-) -> None:
+async def test_a_token_signed_with_another_key_is_refused(hs: Provider, rs: Provider) -> None:
     assert await refused(hs, jwt.encode(claims(), SECRET + "!", "HS256"))
     assert await refused(rs, jwt.encode(claims(), RSA_2, "RS256"))
 
 
-@pytest.mark.covers("auth-fails-closed")
-async def test_a_key_that_the_token_brings_along_is_not_used(tmp_path: Path, rs: JWTAuthenticationProvider) -> None:
+async def test_a_key_that_the_token_brings_along_is_not_used(tmp_path: Path, rs: Provider) -> None:
     from_set = JWTAuthenticationProvider(jwks_file=set_file(tmp_path, jwk(RSA, "RS256", kid="a")), algorithms=["RS256"])
     headers = {"jwk": jwk(RSA_2, "RS256", kid="a"), "jku": "https://evil.example/jwks.json", "kid": "a"}
     token = jwt.encode(claims(), RSA_2, "RS256", headers=headers)
@@ -276,42 +257,24 @@ async def test_a_key_that_the_token_brings_along_is_not_used(tmp_path: Path, rs:
     assert await refused(from_set, token)
 
 
-@pytest.mark.covers("auth-fails-closed")
-async def test_changed_claims_break_the_signature(hs: JWTAuthenticationProvider) -> None:
+async def test_changed_claims_break_the_signature(hs: Provider) -> None:
     header, _, signature = signed().split(".")
     assert await refused(hs, f"{header}.{b64(claims(sub='mallory'))}.{signature}")
     assert await refused(hs, f"{header}.{b64(claims())}.")
 
 
-@pytest.mark.covers("auth-fails-closed")
-async def test_an_extension_that_must_be_understood_is_refused(hs: JWTAuthenticationProvider) -> None:
+async def test_an_extension_that_must_be_understood_is_refused(hs: Provider) -> None:
     sign = hs256(SECRET.encode())
     assert await refused(hs, forge({"alg": "HS256", "crit": ["exotic"], "exotic": 1}, claims(), sign))
     assert await refused(hs, forge({"alg": "HS256", "crit": ["b64"], "b64": False}, claims(), sign))
 
 
-@pytest.mark.covers("auth-fails-closed")
 @pytest.mark.parametrize(
     "token",
     [
-        "",
-        ".",
-        "..",
-        "a.b.c",
-        "é.é.é",
-        "\ud800.\ud800.\ud800",
-        "\x00",
-        "x" * 10_000_000,
-        "." * 16_000,
-        None,
-        1,
-        {},
-        [],
-        forge([], {}),
-        forge("HS256", {}),
-        forge({}, {}),
-        forge(b"\xff", b"\xff"),
-        forge(b"[" * 8_000, {}),
+        *("", ".", "..", "a.b.c", "é.é.é", "\ud800.\ud800.\ud800", "\x00", "x" * 10_000_000, "." * 16_000),
+        *(None, 1, {}, []),
+        *(forge([], {}), forge("HS256", {}), forge({}, {}), forge(b"\xff", b"\xff"), forge(b"[" * 8_000, {})),
         forge({"alg": "HS256", "kid": 1}, claims(), hs256(SECRET.encode())),
         forge({"alg": "HS256"}, [], hs256(SECRET.encode())),
         forge({"alg": "HS256"}, b"not JSON", hs256(SECRET.encode())),
@@ -320,7 +283,7 @@ async def test_an_extension_that_must_be_understood_is_refused(hs: JWTAuthentica
     ids=lambda token: repr(token)[:24].encode("ascii", "backslashreplace").decode(),
 )
 async def test_a_string_that_is_no_token_is_refused_without_an_error_in_the_log(
-    hs: JWTAuthenticationProvider, tmp_path: Path, caplog: pytest.LogCaptureFixture, token: object
+    hs: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture, token: object
 ) -> None:
     from_set = JWTAuthenticationProvider(jwks_file=set_file(tmp_path, jwk(RSA, "RS256")), algorithms=["RS256"])
     with caplog.at_level(logging.INFO):
@@ -329,20 +292,16 @@ async def test_a_string_that_is_no_token_is_refused_without_an_error_in_the_log(
     assert all(record.levelno == logging.INFO for record in caplog.records)
 
 
-@pytest.mark.covers("auth-fails-closed")
-async def test_a_sound_token_that_is_huge_is_refused(hs: JWTAuthenticationProvider) -> None:
+async def test_a_sound_token_that_is_huge_is_refused(hs: Provider) -> None:
     assert await refused(hs, signed(padding="x" * 100_000))
 
 
-@pytest.mark.covers("auth-fails-closed")
-async def test_a_refused_token_appears_in_no_log_and_no_error(
-    hs: JWTAuthenticationProvider, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refused_token_appears_in_no_log_and_no_error(hs: Provider, caplog: pytest.LogCaptureFixture) -> None:
     tokens = [signed(exp=1), signed(sub="al\nice"), jwt.encode(claims(), SECRET + "!", "HS256"), "x" * 50]
     with caplog.at_level(logging.DEBUG):
         for token in tokens:
             with pytest.raises(NotAuthenticated) as refusal:
-                await enter(hs, token)
+                await principal_of(hs, token)
             assert not any(part in caplog.text + str(refusal.value) for part in token.split("."))
     assert "ExpiredSignatureError" in caplog.text
 
@@ -353,8 +312,8 @@ async def test_a_refused_token_appears_in_no_log_and_no_error(
 async def test_a_key_of_the_set_is_chosen_by_its_kid(tmp_path: Path) -> None:
     path = set_file(tmp_path, jwk(RSA, "RS256", kid="a"), jwk(P256, "ES256", kid="b", use="sig"))
     provider = JWTAuthenticationProvider(jwks_file=path, algorithms=["RS256", "ES256"])
-    assert (await enter(provider, jwt.encode(claims(), RSA, "RS256", headers={"kid": "a"}))).id == "alice"
-    assert (await enter(provider, jwt.encode(claims(), P256, "ES256", headers={"kid": "b"}))).id == "alice"
+    assert (await principal_of(provider, jwt.encode(claims(), RSA, "RS256", headers={"kid": "a"}))).id == "alice"
+    assert (await principal_of(provider, jwt.encode(claims(), P256, "ES256", headers={"kid": "b"}))).id == "alice"
     for kid in ("b", "c", "", "../a"):
         assert await refused(provider, jwt.encode(claims(), RSA, "RS256", headers={"kid": kid}))
     assert await refused(provider, jwt.encode(claims(), RSA, "RS256"))
@@ -362,14 +321,14 @@ async def test_a_key_of_the_set_is_chosen_by_its_kid(tmp_path: Path) -> None:
 
 async def test_a_kid_must_be_the_only_keys_own_if_it_is_said(tmp_path: Path) -> None:
     provider = JWTAuthenticationProvider(jwks_file=set_file(tmp_path, jwk(RSA, "RS256", kid="a")), algorithms=["RS256"])
-    assert (await enter(provider, jwt.encode(claims(), RSA, "RS256"))).id == "alice"
+    assert (await principal_of(provider, jwt.encode(claims(), RSA, "RS256"))).id == "alice"
     assert await refused(provider, jwt.encode(claims(), RSA, "RS256", headers={"kid": "b"}))
 
 
 async def test_a_key_is_used_only_with_the_algorithm_that_it_declares(tmp_path: Path) -> None:
     path = set_file(tmp_path, jwk(RSA, "RS256", kid="a", alg="PS256"))
     provider = JWTAuthenticationProvider(jwks_file=path, algorithms=["RS256", "PS256"])
-    assert (await enter(provider, jwt.encode(claims(), RSA, "PS256"))).id == "alice"
+    assert (await principal_of(provider, jwt.encode(claims(), RSA, "PS256"))).id == "alice"
     assert await refused(provider, jwt.encode(claims(), RSA, "RS256"))
 
 
@@ -385,7 +344,7 @@ async def test_keys_of_a_set_that_cannot_be_used_are_left_out(tmp_path: Path, ca
     ]
     path = set_file(tmp_path, *others, jwk(RSA, "RS256", kid="good"))
     provider = JWTAuthenticationProvider(jwks_file=path, algorithms=["RS256"])
-    assert (await enter(provider, jwt.encode(claims(), RSA, "RS256"))).id == "alice"
+    assert (await principal_of(provider, jwt.encode(claims(), RSA, "RS256"))).id == "alice"
     assert await refused(provider, jwt.encode(claims(), RSA_2, "RS256", headers={"kid": "a"}))
     assert await refused(provider, forge({"alg": "HS256", "kid": "b"}, claims(), hs256(SECRET.encode())))
     assert len(caplog.records) == len(others)
@@ -394,31 +353,35 @@ async def test_keys_of_a_set_that_cannot_be_used_are_left_out(tmp_path: Path, ca
 # Reload
 
 
-async def test_a_reload_brings_new_keys_and_ends_those_that_are_gone(tmp_path: Path) -> None:
+async def test_a_reload_brings_new_keys_and_ends_those_that_are_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = set_file(tmp_path, jwk(RSA, "RS256", kid="a"), jwk(RSA_2, "RS256", kid="b"))
     provider = JWTAuthenticationProvider(jwks_file=path, algorithms=["RS256", "ES256"])
-    old = await enter(provider, jwt.encode(claims(), RSA, "RS256", headers={"kid": "a"}))
-    kept = await enter(provider, jwt.encode(claims(), RSA_2, "RS256", headers={"kid": "b"}))
+    old = await principal_of(provider, jwt.encode(claims(), RSA, "RS256", headers={"kid": "a"}))
+    kept = await principal_of(provider, jwt.encode(claims(), RSA_2, "RS256", headers={"kid": "b"}))
     assert provider.valid(old)
     set_file(tmp_path, jwk(RSA_2, "RS256", kid="b"), jwk(P256, "ES256", kid="c"))
-    provider.reload()
+    with caplog.at_level(logging.INFO):
+        provider.reload()
+    assert f"{path}: read again, 1 key added, 1 removed" in caplog.messages
     assert not provider.valid(old)
     assert provider.valid(kept)
     assert await refused(provider, jwt.encode(claims(), RSA, "RS256", headers={"kid": "a"}))
-    assert (await enter(provider, jwt.encode(claims(), P256, "ES256", headers={"kid": "c"}))).id == "alice"
+    assert (await principal_of(provider, jwt.encode(claims(), P256, "ES256", headers={"kid": "c"}))).id == "alice"
 
 
 async def test_a_reload_of_a_broken_file_keeps_the_old_key_and_says_so(
-    tmp_path: Path, rs: JWTAuthenticationProvider, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, rs: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "key.pem").write_text("torn")
     rs.reload()
-    assert rs.valid(await enter(rs, jwt.encode(claims(), RSA, "RS256")))
+    assert rs.valid(await principal_of(rs, jwt.encode(claims(), RSA, "RS256")))
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-async def test_a_reload_leaves_a_secret_as_it_is(hs: JWTAuthenticationProvider) -> None:
-    admitted = await enter(hs, signed())
+async def test_a_reload_leaves_a_secret_as_it_is(hs: Provider) -> None:
+    admitted = await principal_of(hs, signed())
     hs.reload()
     assert hs.valid(admitted)
 
@@ -445,10 +408,7 @@ async def test_a_reload_leaves_a_secret_as_it_is(hs: JWTAuthenticationProvider) 
         ({"algorithms": ["HS256"], "secret": pem(RSA).decode()}, "the JWT secret is a public key"),
         ({"algorithms": ["HS256"], "secret": SECRET, "leeway": -1}, "leeway"),
         ({"algorithms": ["HS256"], "secret": SECRET, "leeway": float("inf")}, "leeway"),
-        (
-            {"algorithms": ["HS256"], "key_file": "missing.pem"},
-            "'HS256' cannot be used with this kind of key, use some",
-        ),
+        ({"algorithms": ["HS256"], "key_file": "missing.pem"}, "'HS256' cannot be used with this kind of key"),
         ({"algorithms": ["RS256", "none"], "jwks_file": "missing.json"}, "'none' cannot be used"),
         ({"algorithms": ["RS256"], "key_file": "missing.pem"}, "missing.pem: cannot be read"),
         ({"algorithms": ["RS256"], "jwks_file": "missing.json"}, "missing.json: cannot be read"),

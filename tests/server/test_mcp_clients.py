@@ -7,30 +7,34 @@ import json
 import signal
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import httpx2
 import jwt
 import pytest
 from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import Implementation
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
-from a2c_smcp.errors import OfficeHasAgent
+from a2c_smcp.errors import NotAuthorised, OfficeHasAgent
 from a2c_smcp.registry import AsyncToolContext
-from a2c_smcp.server.auth.api_keys import hash_key
+from tests.computer.hosted import hosted
 from tests.computer.killable_computer import killable_computer, notes_in
 from tests.peer import PATIENCE
 from tests.ports import free_port
 from tests.program import run_program
-from tests.server.test_program import ENVIRONMENT, SOON, Program, Starts, certificate
+from tests.stage.keys import write_keys
+from tests.stage.mcp_clients import SECRET, ask, called, client, key_of, session_of
+from tests.stage.metrics import scrape
+from tests.stage.owners import SteadyOwner
+from tests.stage.program import ENVIRONMENT, SOON, Program, Starts
+from tests.stage.tls import certificate
+from tests.stage.web import fetch
 from tests.valkey import running_valkey
 from tests.waiting import until, until_it_goes
 
@@ -38,34 +42,20 @@ pytestmark = pytest.mark.covers("mcp-on-server")
 
 KEYS = {
     "alice": {"principal": "alice", "offices": ["desk", "den"]},
+    "alice-too": {"principal": "alice", "offices": ["desk", "den"]},
+    "dave": {"principal": "dave", "offices": ["desk"]},
     "bob": {"principal": "bob", "offices": ["desk", "den"], "roles": ["agent"], "names": ["planner-*", "robert"]},
     "carol": {"principal": "carol", "offices": ["elsewhere"]},
     "laptop": {"principal": "laptop", "roles": ["computer"]},
     "old": {"principal": "old", "expires": "2020-01-01T00:00:00Z"},
 }
-SECRET = "a-secret-of-thirty-two-characters-or-more"
 ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "by-hand", "version": "1"},
-    },
-}
 
 Joins = Callable[..., Awaitable["Laptop"]]
 
 
-def key_of(name: str) -> str:
-    return f"{name}-correct-horse-battery-staple"
-
-
-def write_keys(path: Path, *names: str) -> Path:
-    path.write_text(json.dumps({hash_key(key_of(name)): KEYS[name] for name in names or KEYS}))
-    return path
+def keys_of(folder: Path, *names: str) -> Path:
+    return write_keys(folder, {key_of(name): KEYS[name] for name in names or KEYS})
 
 
 class Laptop:
@@ -97,25 +87,16 @@ async def joins(tmp_path: Path) -> AsyncIterator[Joins]:
 
         async def join(url: str, office: str = "desk", key: str | None = "laptop", **options: Any) -> Laptop:
             laptop, joined = Laptop(), asyncio.Event()
-            api_key = key_of(key) if key else None
-            running = asyncio.create_task(
-                laptop.computer.run(
-                    url,
-                    office=office,
-                    api_key=api_key,
-                    state_folder=tmp_path / office,
-                    on_connection=lambda what: joined.set() if what.startswith("joined") else None,
-                    **options,
-                )
-            )
+            options |= {"api_key": key_of(key) if key else None, "state_folder": tmp_path / office}
+            options["on_connection"] = lambda what: joined.set() if what.startswith("joined") else None
+            running = asyncio.create_task(laptop.computer.run(url, office=office, **options))
 
             async def stop() -> None:
                 running.cancel()
                 await asyncio.wait([running])
 
             stack.push_async_callback(stop)
-            async with asyncio.timeout(PATIENCE):
-                await joined.wait()
+            await asyncio.wait_for(joined.wait(), PATIENCE)
             return laptop
 
         yield join
@@ -124,48 +105,12 @@ async def joins(tmp_path: Path) -> AsyncIterator[Joins]:
 @pytest.fixture
 async def keyed(starts: Starts, tmp_path: Path) -> Program:
     """A Server with the keys above."""
-    keys = write_keys(tmp_path / "keys.json")
+    keys = keys_of(tmp_path)
     return await starts("--mcp", "--mcp-idle", "1", "--keys-file", keys, XDG_STATE_HOME=str(tmp_path / "state"))
-
-
-def client(
-    url: str, key: str | None = "alice", office: str = "desk", mode: Any = "auto", **options: Any
-) -> AbstractAsyncContextManager[Client]:
-    return client_at(f"{url}/mcp/{office}", key_of(key) if key else None, mode, **options)
-
-
-@asynccontextmanager
-async def client_at(
-    url: str, key: str | None, mode: Any = "auto", client_info: Implementation | None = None, **options: Any
-) -> AsyncIterator[Client]:
-    """An MCP client as people have them."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    timeout = httpx2.Timeout(PATIENCE)
-    async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, **options) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode, client_info=client_info) as connected,
-    ):
-        yield connected
-
-
-async def ask(url: str, key: str | None, office: str = "desk", **headers: str) -> tuple[int, Mapping[str, str], Any]:
-    """One request by hand, which would open a session."""
-    sent = {"Accept": "application/json, text/event-stream", **headers}
-    if key:
-        sent["Authorization"] = f"Bearer {key}"
-    async with aiohttp.request("POST", f"{url}/mcp/{office}", json=INITIALIZE, headers=sent) as response:
-        text = await response.text()
-        told = json.loads(text.rpartition("data: ")[2] if text.startswith(("id:", "event:", "data:")) else text)
-        return response.status, response.headers, told
 
 
 async def tools_of(session: Client) -> list[str]:
     return [tool.name for tool in (await session.list_tools()).tools]
-
-
-async def called(session: Client, tool: str, **arguments: Any) -> str:
-    result = await session.call_tool(tool, arguments)
-    return str(getattr(result.content[0], "text", ""))
 
 
 async def ended(stream: aiohttp.ClientResponse) -> None:
@@ -175,8 +120,12 @@ async def ended(stream: aiohttp.ClientResponse) -> None:
             pass
 
 
-def error_of(found: BaseException) -> str:
+async def failure(program: Program, key: str | None) -> str:
     """The words that a person at the client reads."""
+    with pytest.raises(BaseException) as caught:  # noqa: PT011, of the SDK
+        async with client(program.url, key, mode="legacy"):
+            pass
+    found = caught.value
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
     return str(found)
@@ -192,7 +141,7 @@ async def test_a_client_with_a_key_uses_the_tools_of_an_office(keyed: Program, j
         assert {"add", "wait"} <= {*await tools_of(session)}
         assert await called(session, "add", a=1, b=2) == "3"
     assert await keyed.says("mcp at ") == f"mcp at {keyed.url}/mcp/<office>"
-    assert await keyed.says("joined office='desk' role='agent' name='bridge' principal='alice'")
+    assert await keyed.says("joined office='desk' role='agent' name='mcp:alice' principal='alice'")
     assert not any(key_of(name) in keyed.said for name in KEYS)
 
 
@@ -204,20 +153,15 @@ async def test_a_client_without_a_valid_key_is_told_what_to_do(keyed: Program, k
     fault = 'error="invalid_token", ' if key else ""
     assert headers["WWW-Authenticate"] == f"Bearer {fault}{metadata}"
     assert "a2c-smcp key" in told["error"]["message"]
-    with pytest.raises(BaseException) as caught:  # noqa: PT011, of the SDK
-        async with client(keyed.url, key=None if key is None else "nobody", mode="legacy"):
-            pass
-    assert told["error"]["message"] in error_of(caught.value)
+    assert told["error"]["message"] in await failure(keyed, None if key is None else "nobody")
 
 
 async def test_the_metadata_names_the_resource_and_those_who_give_tokens(starts: Starts, joins: Joins) -> None:
     tokens = ("--jwt-secret", SECRET, "--jwt-issuer", "https://id.example")
     program = await starts("--mcp", *tokens)
     for path in ("mcp/desk", "mcp/a%20b"):
-        async with aiohttp.request("GET", f"{program.url}/.well-known/oauth-protected-resource/{path}") as response:
-            told = await response.json()
-            assert (response.status, told["resource"]) == (200, f"{program.url}/{path}")
-            assert told["authorization_servers"] == ["https://id.example"]
+        told = (await fetch(f"{program.url}/.well-known/oauth-protected-resource/{path}")).json
+        assert (told["resource"], told["authorization_servers"]) == (f"{program.url}/{path}", ["https://id.example"])
     claims = {"sub": "ann", "iss": "https://id.example", "offices": ["desk"]}
     for seconds, status in ((-60, 401), (60, 200)):
         token = jwt.encode({**claims, "exp": int(time.time()) + seconds}, SECRET, "HS256")
@@ -225,8 +169,8 @@ async def test_the_metadata_names_the_resource_and_those_who_give_tokens(starts:
 
 
 async def test_a_server_with_keys_names_nobody_who_gives_tokens(keyed: Program) -> None:
-    async with aiohttp.request("GET", f"{keyed.url}/.well-known/oauth-protected-resource/mcp/desk") as response:
-        assert "authorization_servers" not in await response.json()
+    told = await fetch(f"{keyed.url}/.well-known/oauth-protected-resource/mcp/desk")
+    assert "authorization_servers" not in told.json
 
 
 @pytest.mark.parametrize(("key", "words"), [("carol", "office 'desk'"), ("laptop", "role 'agent'")])
@@ -235,33 +179,28 @@ async def test_a_key_for_something_else_is_refused_with_what_to_do(keyed: Progra
     assert (status, told["error"]["data"]["code"]) == (403, 403)
     assert words in told["error"]["message"]
     assert "a2c-smcp key" in told["error"]["message"]
-    with pytest.raises(BaseException) as caught:  # noqa: PT011, of the SDK
-        async with client(keyed.url, key, mode="legacy"):
-            pass
-    assert words in error_of(caught.value)
+    assert words in await failure(keyed, key)
 
 
 async def test_each_key_that_is_refused_is_counted_and_in_the_audit_once(starts: Starts, tmp_path: Path) -> None:
-    keys, audit = write_keys(tmp_path / "keys.json"), tmp_path / "audit.jsonl"
-    program = await starts("--mcp", "--metrics", "--keys-file", keys, "--audit", audit)
+    audit = tmp_path / "audit.jsonl"
+    program = await starts("--mcp", "--metrics", "--keys-file", keys_of(tmp_path), "--audit", audit)
     for key in (key_of("carol"), key_of("laptop"), "wrong-horse-battery-staple", None):
         assert (await ask(program.url, key))[0] in (401, 403)
     lines = [line for line in map(json.loads, audit.read_text("utf-8").splitlines()) if line["event"] == "refused"]
-    assert [(line["code"], line.get("principal")) for line in lines] == [
-        (403, "carol"), (403, "laptop"), (401, None), (401, None)
-    ]  # fmt: skip
+    refused = [(line["code"], line.get("principal")) for line in lines]
+    assert refused == [(403, "carol"), (403, "laptop"), (401, None), (401, None)]
     assert {line["address"] for line in lines} == {"127.0.0.1"}
-    async with aiohttp.request("GET", f"{program.url}/metrics") as response:
-        assert 'a2c_refused_total{code="403",reason="not_authorised"} 2' in await response.text()
+    assert (await scrape(program.url))['a2c_refused_total{code="403",reason="not_authorised"}'] == 2
 
 
 @ERAS
 async def test_a_call_of_a_tool_that_the_office_does_not_have_leaves_one_entry(
     starts: Starts, joins: Joins, tmp_path: Path, mode: str
 ) -> None:
-    keys, audit = write_keys(tmp_path / "keys.json"), tmp_path / "audit.jsonl"
-    admin = "operator-correct-horse-battery-staple"
-    program = await starts("--mcp", "--metrics", "--keys-file", keys, "--audit", audit, "--admin-key", admin)
+    audit, admin = tmp_path / "audit.jsonl", "operator-correct-horse-battery-staple"
+    told_to = ("--metrics", "--audit", audit, "--admin-key", admin)
+    program = await starts("--mcp", "--keys-file", keys_of(tmp_path), *told_to)
     await joins(program.url)
     async with client(program.url, mode=mode) as session:
         assert await called(session, "add", a=1, b=2) == "3"
@@ -271,35 +210,29 @@ async def test_a_call_of_a_tool_that_the_office_does_not_have_leaves_one_entry(
     lines = [json.loads(line) for line in audit.read_text("utf-8").splitlines() if '"event":"call"' in line]
     whole = {name: lines[1][name] for name in lines[1].keys() - {"n", "time", "hash"}}
     assert whole == {
-        "event": "call",
-        "office": "desk",
-        "agent": "bridge",
-        "principal": "alice",
-        "address": "127.0.0.1",
-        "tool": "nix",
-        "outcome": "not_found",
-        "code": 404,
-        "ran": "not_run",
-        "reason": "'nix'",
-    }
+        "event": "call", "office": "desk", "agent": "mcp:alice", "principal": "alice", "address": "127.0.0.1",
+        "tool": "nix", "outcome": "not_found", "code": 404, "ran": "not_run", "reason": "'nix'",
+    }  # fmt: skip
     told = [(line["tool"], line["outcome"]) for line in lines]
     assert told == [("add", "ok"), ("nix", "not_found"), (None, "not_found"), (None, "not_found")]
-    async with aiohttp.request("GET", f"{program.url}/metrics") as response:
-        counted = 'a2c_calls_total{event="client:tool_call",outcome="not_found"} 3'
-        assert counted in await response.text()
-    keyed_by = {"Authorization": f"Bearer {admin}"}
-    async with aiohttp.request("GET", f"{program.url}/admin/api/calls/ended", headers=keyed_by) as response:
-        ended_calls = (await response.json())["calls"]
-    assert [(row["tool"], row["outcome"], row["agent"]) for row in ended_calls if row["outcome"] != "ok"] == [
-        (None, "not_found", "bridge"), (None, "not_found", "bridge"), ("nix", "not_found", "bridge")
-    ]  # fmt: skip
+    assert (await scrape(program.url))['a2c_calls_total{event="client:tool_call",outcome="not_found"}'] == 3
+    rows = await fetch(f"{program.url}/admin/api/calls/ended", headers={"Authorization": f"Bearer {admin}"})
+    missed = [(row["tool"], row["outcome"], row["agent"]) for row in rows.json["calls"] if row["outcome"] != "ok"]
+    assert missed == [(tool, "not_found", "mcp:alice") for tool in (None, None, "nix")]
 
 
 @pytest.mark.parametrize(("path", "status"), [("", 404), ("/", 404), ("/%E2%80%AEdesk", 400), (f"/{'x' * 200}", 400)])
 async def test_a_path_without_a_valid_office_is_refused(keyed: Program, path: str, status: int) -> None:
     for method in ("GET", "POST"):
-        async with aiohttp.request(method, f"{keyed.url}/mcp{path}") as response:
-            assert response.status == status
+        assert (await fetch(f"{keyed.url}/mcp{path}", method)).status == status
+
+
+async def test_a_path_that_is_not_there_names_that_of_mcp_clients(keyed: Program) -> None:
+    for path in ("/", "/sse", "/mcpp/desk"):
+        told = await fetch(f"{keyed.url}{path}", "POST")
+        assert (told.status, told.json["code"]) == (404, 404)
+        assert "for MCP clients /mcp/<office>" in told.json["message"]
+    assert "/mcp/OFFICE" in (await fetch(f"{keyed.url}/mcp", "POST")).json["error"]["message"]
 
 
 async def test_the_agent_has_a_name_that_the_key_allows(keyed: Program, joins: Joins) -> None:
@@ -314,8 +247,7 @@ async def test_a_server_without_keys_serves_local_clients(starts: Starts, joins:
     await joins(program.url, key=None)
     async with client(program.url, None) as session:
         assert await called(session, "add", a=1, b=2) == "3"
-    async with aiohttp.request("POST", f"{program.url}/mcp/desk", headers={"Host": "evil.example"}) as response:
-        assert response.status == 400
+    assert (await fetch(f"{program.url}/mcp/desk", "POST", headers={"Host": "evil.example"})).status == 400
 
 
 @pytest.mark.covers("cors")
@@ -329,8 +261,7 @@ async def test_a_web_page_may_read_the_headers_of_mcp_if_its_origin_is_allowed(s
 
 async def test_clients_come_over_tls(starts: Starts, joins: Joins, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, "cert")
-    keys = write_keys(tmp_path / "keys.json")
-    program = await starts("--mcp", "--keys-file", keys, "--tls-cert", cert, "--tls-key", key)
+    program = await starts("--mcp", "--keys-file", keys_of(tmp_path), "--tls-cert", cert, "--tls-key", key)
     trust = ssl.create_default_context(cafile=cert)
     await joins(program.url, ssl=trust)
     async with client(program.url, verify=trust) as session:
@@ -345,38 +276,29 @@ async def test_an_office_that_another_agent_holds_says_who_does(keyed: Program, 
     async with AsyncSMCPAgentClient("planner", url=keyed.url, office="desk", api_key=key_of("alice")):
         status, _, told = await ask(keyed.url, key_of("alice"))
         assert (status, told["error"]["data"]["code"]) == (403, 403)
-        assert "office 'desk' has an agent already, 'planner'" in told["error"]["message"]
+        assert told["error"]["message"].startswith("office 'desk' has an agent already, 'planner'")
+        assert "wait until it has left, or use another office" in told["error"]["message"]
     async with client(keyed.url) as session:
         assert await called(session, "add", a=1, b=2) == "3"
 
 
-async def test_a_seat_is_released_after_the_last_request_and_taken_again_with_the_next(
-    keyed: Program, joins: Joins
-) -> None:
+async def test_a_seat_is_released_after_the_last_request_and_taken_by_the_next(keyed: Program, joins: Joins) -> None:
     await joins(keyed.url)
-    status, headers, _ = await ask(keyed.url, key_of("alice"))
-    assert status == 200
-    await keyed.says("left office='desk' role='agent' name='bridge'")
+    sent = await session_of(keyed.url)
+    await keyed.says("left office='desk' role='agent' name='mcp:alice'")
     async with client(keyed.url, "bob") as session:
         assert await called(session, "add", a=1, b=2) == "3"
     await keyed.says("left office='desk' role='agent' name='robert'")
     asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-    sent = {
-        "Authorization": f"Bearer {key_of('alice')}",
-        "Accept": "application/json, text/event-stream",
-        "Mcp-Session-Id": headers["mcp-session-id"],
-    }
-    async with aiohttp.request("POST", f"{keyed.url}/mcp/desk", json=asked, headers=sent) as response:
-        assert response.status == 200
-        assert '"add"' in await response.text()
+    listed = await fetch(f"{keyed.url}/mcp/desk", "POST", json=asked, headers=sent)
+    assert (listed.status, '"add"' in listed.text) == (200, True)
 
 
 async def test_a_stream_or_a_call_keeps_the_seat(keyed: Program, joins: Joins) -> None:
     laptop = await joins(keyed.url)
     async with client(keyed.url) as session:
         calling = asyncio.create_task(called(session, "wait", text="done"))
-        async with asyncio.timeout(PATIENCE):
-            await laptop.began.wait()
+        await asyncio.wait_for(laptop.began.wait(), PATIENCE)
         await asyncio.sleep(2.0)  # longer than an idle seat is kept
         laptop.release.set()
         assert await calling == "done"
@@ -392,26 +314,18 @@ async def test_a_stream_or_a_call_keeps_the_seat(keyed: Program, joins: Joins) -
 async def test_a_call_whose_client_is_away_keeps_the_seat(keyed: Program, joins: Joins) -> None:
     """An older client may come back for the answer."""
     laptop = await joins(keyed.url)
-    _, headers, _ = await ask(keyed.url, key_of("alice"))
+    sent = await session_of(keyed.url)
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "wait", "arguments": {"text": "x"}}}
-    sent = {
-        "Authorization": f"Bearer {key_of('alice')}",
-        "Accept": "application/json, text/event-stream",
-        "Mcp-Session-Id": headers["mcp-session-id"],
-    }
     async with aiohttp.request("POST", f"{keyed.url}/mcp/desk", json=call, headers=sent):
-        async with asyncio.timeout(PATIENCE):
-            await laptop.began.wait()
+        await asyncio.wait_for(laptop.began.wait(), PATIENCE)
     await asyncio.sleep(2.5)  # longer than an idle seat is kept
     assert "left office" not in keyed.said
     laptop.release.set()
-    await keyed.says("left office='desk' role='agent' name='bridge'")
+    await keyed.says("left office='desk' role='agent' name='mcp:alice'")
 
 
 @ERAS
-async def test_clients_of_one_principal_share_a_seat_and_see_nothing_of_each_other(
-    keyed: Program, joins: Joins, mode: str
-) -> None:
+async def test_clients_of_one_principal_share_a_seat_and_nothing_else(keyed: Program, joins: Joins, mode: str) -> None:
     laptop = await joins(keyed.url)
     async with client(keyed.url, mode=mode) as one, client(keyed.url, mode=mode) as two:
         heard: dict[str, list[str | None]] = {"one": [], "two": []}
@@ -443,21 +357,18 @@ async def test_the_audit_log_names_each_client_once(keyed: Program, joins: Joins
             assert await called(session, "add", a=1, b=2) == "3"
     await keyed.says("left office='desk' role='agent'")
     lines = [line.rpartition("mcp client ")[2] for line in keyed.said.splitlines() if "mcp client " in line]
-    seat = "office='desk' agent='bridge'"
+    seat = "office='desk' agent='mcp:alice'"
     assert lines == [f"{seat} client={name!r} principal='alice'" for name in ("claude-desktop", "cursor")]
 
 
 async def test_a_session_belongs_to_its_principal(keyed: Program, joins: Joins) -> None:
-    status, headers, _ = await ask(keyed.url, key_of("alice"))
-    assert status == 200
-    stolen = {"Mcp-Session-Id": headers["mcp-session-id"]}
+    stolen = {"Mcp-Session-Id": (await session_of(keyed.url))["Mcp-Session-Id"]}
     assert (await ask(keyed.url, key_of("bob"), **stolen))[0] == 404
     assert (await ask(keyed.url, key_of("bob"), "den"))[0] == 200  # a seat of his own
     assert (await ask(keyed.url, key_of("bob"), "den", **stolen))[0] == 404
     for method in ("GET", "DELETE"):
         sent = {"Authorization": f"Bearer {key_of('bob')}", "Accept": "text/event-stream", **stolen}
-        async with aiohttp.request(method, f"{keyed.url}/mcp/desk", headers=sent) as response:
-            assert response.status == 404
+        assert (await fetch(f"{keyed.url}/mcp/desk", method, headers=sent)).status == 404
 
 
 async def test_an_office_without_a_computer_says_so(keyed: Program) -> None:
@@ -484,43 +395,30 @@ async def test_a_computer_that_is_killed_answers_its_calls(starts: Starts, tmp_p
         assert await tools_of(session)
 
 
-async def test_an_older_client_goes_on_in_its_session_after_the_server_was_killed(
-    starts: Starts, joins: Joins, tmp_path: Path
-) -> None:
-    keys, port = write_keys(tmp_path / "keys.json"), free_port()
+async def test_an_older_client_begins_anew_after_a_killed_server(starts: Starts, joins: Joins, tmp_path: Path) -> None:
+    keys, port = keys_of(tmp_path), free_port()
 
     async def start() -> Program:
         return await starts("--mcp", "--keys-file", keys, port=port, XDG_STATE_HOME=str(tmp_path / "state"))
 
     program = await start()
-    laptop = await joins(program.url)
-    _, headers, _ = await ask(program.url, key_of("alice"))
-    sent = {
-        "Accept": "application/json, text/event-stream",
-        "Mcp-Session-Id": headers["mcp-session-id"],
-        "MCP-Protocol-Version": "2025-11-25",
-    }
-    alice, bob = ({**sent, "Authorization": f"Bearer {key_of(name)}"} for name in ("alice", "bob"))
-    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "wait", "arguments": {"text": "x"}}}
-    add = {**call, "id": 3, "params": {"name": "add", "arguments": {"a": 1, "b": 2}}}
+    await joins(program.url)
+    add = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "add", "arguments": {"a": 1, "b": 2}}}
     url = f"{program.url}/mcp/desk"
-    async with aiohttp.request("POST", url, json=call, headers=alice) as stream:
-        line = await stream.content.readline()
-        async with asyncio.timeout(PATIENCE):
-            await laptop.began.wait()
-        await program.kill()
+
+    async def begun() -> dict[str, str]:
+        return {**await session_of(program.url), "MCP-Protocol-Version": "2025-11-25"}
+
+    before = await begun()
+    await program.kill()
     await start()
-    async with aiohttp.request("POST", url, json=add, headers=bob) as response:
-        assert response.status == 404
-    resuming = {**alice, "Last-Event-ID": line.decode().removeprefix("id:").strip()}
-    async with aiohttp.request("GET", url, headers=resuming) as response:
-        (told,) = [line for line in (await response.text()).splitlines() if line.startswith("data:")]
-        answer = json.loads(told.removeprefix("data:"))
-        assert (answer["id"], answer["error"]["data"]) == (2, {"outcome": "unknown"})
+    assert (await fetch(url, "POST", json=add, headers=before)).status == 404
+    assert (await fetch(url, headers=before)).status == 404
+    after = await begun()
+    assert (await fetch(url, "POST", json=add, headers=before)).status == 404
 
     async def added() -> None:
-        async with aiohttp.request("POST", url, json=add, headers=alice) as response:
-            assert '"structuredContent":{"result":3}' in await response.text()
+        assert '"structuredContent":{"result":3}' in (await fetch(url, "POST", json=add, headers=after)).text
 
     await until_it_goes(added)
 
@@ -529,17 +427,13 @@ async def test_an_older_client_goes_on_in_its_session_after_the_server_was_kille
 async def test_a_server_that_stops_lets_calls_finish_and_ends_streams(keyed: Program, joins: Joins, mode: str) -> None:
     laptop = await joins(keyed.url)
     async with aiohttp.ClientSession() as http:
-        status, headers, _ = await ask(keyed.url, key_of("alice"))
-        assert status == 200
-        sent = {"Authorization": f"Bearer {key_of('alice')}", "Accept": "text/event-stream"}
-        sent["Mcp-Session-Id"] = headers["mcp-session-id"]
+        sent = await session_of(keyed.url)
         stream = await http.get(f"{keyed.url}/mcp/desk", headers=sent)
         assert stream.status == 200
         async with client(keyed.url, mode=mode) as session:
             assert await tools_of(session)  # else the client asks for them after the call
             calling = asyncio.create_task(called(session, "wait", text="done"))
-            async with asyncio.timeout(PATIENCE):
-                await laptop.began.wait()
+            await asyncio.wait_for(laptop.began.wait(), PATIENCE)
             keyed.signal(signal.SIGTERM)
             await keyed.says("stopping")
             laptop.release.set()
@@ -549,24 +443,63 @@ async def test_a_server_that_stops_lets_calls_finish_and_ends_streams(keyed: Pro
     assert "Traceback" not in keyed.said
 
 
-async def test_a_key_that_is_revoked_ends_its_streams_and_sessions(
-    starts: Starts, joins: Joins, tmp_path: Path
-) -> None:
-    keys = write_keys(tmp_path / "keys.json")
-    program = await starts("--mcp", "--keys-file", keys)
+async def test_a_revoked_key_ends_its_streams_and_sessions(starts: Starts, joins: Joins, tmp_path: Path) -> None:
+    program = await starts("--mcp", "--keys-file", keys_of(tmp_path))
     await joins(program.url)
-    status, headers, _ = await ask(program.url, key_of("alice"))
-    assert status == 200
-    sent = {"Authorization": f"Bearer {key_of('alice')}", "Accept": "text/event-stream"}
-    sent["Mcp-Session-Id"] = headers["mcp-session-id"]
+    sent = await session_of(program.url)
     async with aiohttp.ClientSession() as http, http.get(f"{program.url}/mcp/desk", headers=sent) as stream:
         assert stream.status == 200
-        write_keys(keys, "bob", "laptop")
+        keys_of(tmp_path, "bob", "laptop")
         program.signal(signal.SIGHUP)
         await asyncio.wait_for(ended(stream), PATIENCE)
     assert (await ask(program.url, key_of("alice")))[0] == 401
     async with client(program.url, "bob") as session:
         assert await called(session, "add", a=1, b=2) == "3"
+
+
+async def test_a_stream_ends_with_the_key_that_opened_it_and_the_session_goes_on_with_another_key_of_its_principal(
+    starts: Starts, joins: Joins, tmp_path: Path
+) -> None:
+    program = await starts("--mcp", "--keys-file", keys_of(tmp_path))
+    await joins(program.url)
+    sent = await session_of(program.url)
+    others = {**sent, "Authorization": f"Bearer {key_of('alice-too')}"}
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    async with aiohttp.ClientSession() as http, http.get(f"{program.url}/mcp/desk", headers=sent) as stream:
+        assert stream.status == 200
+        async with http.post(f"{program.url}/mcp/desk", headers=others, json=ping) as response:
+            assert response.status == 200
+        keys_of(tmp_path, "alice-too", "laptop")
+        program.signal(signal.SIGHUP)
+        await asyncio.wait_for(ended(stream), PATIENCE)
+        async with http.get(f"{program.url}/mcp/desk", headers=sent) as refused:
+            assert refused.status == 401
+        async with http.post(f"{program.url}/mcp/desk", headers=others, json=ping) as response:
+            assert response.status == 200
+
+
+@pytest.mark.covers("mcp-names")
+async def test_a_grant_to_the_mcp_clients_of_one_key_is_none_for_those_of_another(
+    keyed: Program, tmp_path: Path
+) -> None:
+    owner = SteadyOwner("always")
+    computer = Computer("laptop", approve=owner)
+    computer.tool(lambda: "paid", name="pay")
+    async with hosted(computer, keyed.url, "desk", tmp_path / "pays", api_key=key_of("laptop")):
+        for key in ("alice", "alice-too", "dave"):
+            async with client(keyed.url, key) as session:
+                assert await called(session, "pay") == "paid"
+            await keyed.says(f"left office='desk' role='agent' name='mcp:{key.partition('-')[0]}'")
+    assert [who.partition(" ")[0] for who in owner.callers] == ["mcp:alice", "mcp:dave"]
+
+
+@pytest.mark.covers("mcp-names")
+async def test_nobody_else_joins_under_the_name_of_a_principals_mcp_clients(keyed: Program) -> None:
+    async with AsyncSMCPAgentClient("mcp:alice", url=keyed.url, office="desk", api_key=key_of("alice-too")):
+        pass
+    with pytest.raises(NotAuthorised, match="for MCP clients of another principal"):
+        async with AsyncSMCPAgentClient("mcp:alice", url=keyed.url, office="desk", api_key=key_of("dave")):
+            pass
 
 
 async def test_one_of_several_nodes_serves_the_computers_of_all(starts: Starts, joins: Joins) -> None:
@@ -594,13 +527,6 @@ async def test_an_agent_beside_an_mcp_client_is_told_who_holds_the_office(keyed:
     await joins(keyed.url)
     async with client(keyed.url) as session:
         assert await tools_of(session)
-        with pytest.raises(OfficeHasAgent, match="'bridge'"):
+        with pytest.raises(OfficeHasAgent, match="'mcp:alice'"):
             async with AsyncSMCPAgentClient("planner", url=keyed.url, office="desk", api_key=key_of("alice")):
                 pass
-
-
-async def test_errors_of_the_sdk_are_those_of_mcp(keyed: Program, joins: Joins) -> None:
-    await joins(keyed.url)
-    async with client(keyed.url) as session:
-        with pytest.raises(MCPError):
-            await session.call_tool("no-such-tool", {})

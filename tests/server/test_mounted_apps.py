@@ -16,8 +16,10 @@ from a2c_smcp.errors import NotAuthenticated, Unavailable
 from a2c_smcp.server import DefaultAuthenticationProvider, Limits, Settings, create_app
 from a2c_smcp.server.run import address_of, listen, serving
 from tests.conftest import Hub
-from tests.peer import PATIENCE, Peer
-from tests.server.test_http import Line
+from tests.peer import PATIENCE
+from tests.stage.calls import both
+from tests.stage.lines import Line
+from tests.stage.web import fetch
 from tests.waiting import until
 from tests.web_server import by_uvicorn
 
@@ -45,12 +47,12 @@ class Application:
         if scope["type"] == "lifespan":
             await self.lifespan(receive, send)
             return
-        if "/private/" in scope["path"]:
-            try:
+        try:
+            if "/private/" in scope["path"]:
                 await self.authenticate(scope)
-            except NotAuthenticated:
-                await answer(send, 401, b"who are you?")
-                return
+        except NotAuthenticated:
+            await answer(send, 401, b"who are you?")
+            return
         await getattr(self, scope["path"].rpartition("/")[2])(scope, receive, send)
 
     async def lifespan(self, receive: Any, send: Any) -> None:
@@ -158,23 +160,16 @@ HOSTINGS = pytest.mark.parametrize("by", [serving, by_uvicorn], ids=["program", 
 
 
 @HOSTINGS
-async def test_an_application_is_asked_below_its_path_and_the_server_elsewhere(served: Any, by: Any) -> None:
+async def test_an_application_is_asked_below_its_path_only(served: Any, connect: Any, by: Any) -> None:
     hub = await served(by=by)
-    async with aiohttp.ClientSession(hub.url) as http:
-        async with http.post("/app/a/echo?x=1", data=b"hello", headers={"X-Y": "z"}) as response:
-            told = await response.json()
-            assert told["headers"].pop("x-y") == "z"
-            del told["headers"]
-            wanted = {"method": "POST", "path": "/app/a/echo", "client": "127.0.0.1", "size": 5, "query": "x=1"}
-            assert (response.status, told) == (200, wanted)
-        for path, status in {"/.well-known/app/echo": 200, "/healthz": 200, "/application": 404, "/ap": 404}.items():
-            async with http.get(path) as response:
-                assert (path, response.status) == (path, status)
-    agent, computer = await Peer.connect(hub.url), await Peer.connect(hub.url)
-    await agent.join("agent", "planner", "desk")
-    await computer.join("computer", "laptop", "desk")
-    for peer in (agent, computer):
-        await peer.close()
+    status, _, text = await fetch(f"{hub.url}/app/a/echo?x=1", "POST", data=b"hello", headers={"X-Y": "z"})
+    told = json.loads(text)
+    assert told.pop("headers")["x-y"] == "z"
+    wanted = {"method": "POST", "path": "/app/a/echo", "client": "127.0.0.1", "size": 5, "query": "x=1"}
+    assert (status, told) == (200, wanted)
+    for path, code in {"/.well-known/app/echo": 200, "/healthz": 200, "/application": 404, "/ap": 404}.items():
+        assert (path, (await fetch(hub.url + path)).status) == (path, code)
+    await both(connect, hub, "desk")
 
 
 @HOSTINGS
@@ -196,8 +191,7 @@ async def test_a_head_arrives_before_the_first_part(app: Application, served: An
     hub = await served(by=by)
     async with aiohttp.ClientSession(hub.url) as http, asyncio.timeout(PATIENCE), http.get("/app/silent") as response:
         assert response.status == 200
-    async with asyncio.timeout(PATIENCE):
-        await app.gone.wait()
+    await asyncio.wait_for(app.gone.wait(), PATIENCE)
 
 
 @HOSTINGS
@@ -231,11 +225,7 @@ async def test_a_connection_serves_one_request_after_the_other(served: Any, dial
         assert (await line.ask("GET /healthz HTTP/1.1\nHost: x\n\n"))[0] == 200
 
 
-async def test_requests_that_come_at_once_are_answered_in_their_order(
-    app: Application,
-    served: Any,
-    dials: Dials,
-) -> None:
+async def test_requests_at_once_are_answered_in_order(app: Application, served: Any, dials: Dials) -> None:
     line = await dials(await served())
     app.release.clear()
     line.writer.write("".join(GET.format(path) for path in ("stream", "echo", "unread")).replace("\n", "\r\n").encode())
@@ -259,11 +249,7 @@ async def test_a_head_request_has_no_body_and_older_clients_no_chunks(served: An
     assert await asyncio.wait_for(line.reader.read(), PATIENCE) == b"onetwothree"
 
 
-async def test_an_application_that_fails_says_nothing_of_why(
-    served: Any,
-    dials: Dials,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_failed_application_is_a_bare_500(served: Any, dials: Dials, caplog: pytest.LogCaptureFixture) -> None:
     line = await dials(await served())
     status, _, body = await line.ask(GET.format("failing"))
     assert (status, json.loads(body)) == (500, {"code": 500, "message": "Internal error"})
@@ -286,8 +272,7 @@ async def test_an_application_is_told_that_its_client_is_gone(app: Application, 
     writer.write(GET.format("silent").replace("\n", "\r\n").encode())
     await reader.readuntil(b"\r\n\r\n")
     writer.close()
-    async with asyncio.timeout(PATIENCE):
-        await app.gone.wait()
+    await asyncio.wait_for(app.gone.wait(), PATIENCE)
 
 
 async def test_a_client_that_goes_away_in_its_body_is_an_end_and_no_error(
@@ -297,14 +282,11 @@ async def test_a_client_that_goes_away_in_its_body_is_an_end_and_no_error(
     line.writer.write(b"POST /app/collect HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
     await until(lambda: app.events[-1] == "collecting")
     line.writer.close()
-    async with asyncio.timeout(PATIENCE):
-        await app.gone.wait()
+    await asyncio.wait_for(app.gone.wait(), PATIENCE)
     assert not caplog.records
 
 
-async def test_bytes_that_are_not_http_end_a_stream_and_are_no_part_of_it(
-    app: Application, served: Any, dials: Dials
-) -> None:
+async def test_bytes_that_are_not_http_end_a_stream_unanswered(app: Application, served: Any, dials: Dials) -> None:
     line = await dials(await served())
     app.release.clear()
     assert (await line.ask(GET.format("stream")))[0] == 200
@@ -313,11 +295,7 @@ async def test_bytes_that_are_not_http_end_a_stream_and_are_no_part_of_it(
         assert b"400" not in await asyncio.wait_for(line.reader.read(), PATIENCE)
 
 
-async def test_a_slow_reader_makes_the_application_wait_and_is_cut_in_the_end(
-    app: Application,
-    served: Any,
-    dials: Dials,
-) -> None:
+async def test_a_slow_reader_makes_the_application_wait_and_is_cut(app: Application, served: Any, dials: Dials) -> None:
     hub = await served(limits={"write_timeout": 1.0})
     line = await dials(hub)
     line.writer.transport.pause_reading()
@@ -390,13 +368,8 @@ async def test_an_authenticated_body_has_more_time(served: Any, dials: Dials) ->
 
 
 @pytest.mark.covers("strangers-connections")
-async def test_unauthenticated_connections_are_limited_and_streams_of_others_stay(
-    app: Application,
-    served: Any,
-    dials: Dials,
-) -> None:
-    limits = {"newcomers_per_address": 4, "newcomers": 100}
-    hub = await served(limits=limits, auth=DefaultAuthenticationProvider(KEY))
+async def test_newcomers_are_limited_and_streams_of_others_stay(app: Application, served: Any, dials: Dials) -> None:
+    hub = await served(limits={"newcomers_per_address": 4, "newcomers": 100}, auth=DefaultAuthenticationProvider(KEY))
     app.release.clear()
     inside = await dials(hub)
     head = f"GET /app/private/stream HTTP/1.1\nHost: x\nAuthorization: Bearer {KEY}\n\n"
@@ -413,17 +386,14 @@ async def test_many_wrong_keys_are_answered_later_and_a_right_one_at_once(served
     hub = await served(auth=DefaultAuthenticationProvider(KEY))
     clock = asyncio.get_running_loop().time
 
-    async def ask(key: str) -> tuple[int, float]:
-        begun = clock()
-        async with http.get("/app/private/echo", headers={"Authorization": f"Bearer {key}"}) as response:
-            return response.status, clock() - begun
+    async def ask(key: str) -> int:
+        return (await fetch(f"{hub.url}/app/private/echo", headers={"Authorization": f"Bearer {key}"})).status
 
-    async with aiohttp.ClientSession(hub.url) as http:
-        assert [(await ask("wrong"))[0] for _ in range(10)] == [401] * 10
-        status, took = await ask("wrong")
-        assert status == 401
-        assert took >= 1.0
-        assert (await ask(KEY))[0] == 200
+    assert [await ask("wrong") for _ in range(10)] == [401] * 10
+    begun = clock()
+    assert await ask("wrong") == 401
+    assert clock() - begun >= 1.0
+    assert await ask(KEY) == 200
 
 
 @pytest.mark.covers("strangers-proxy")
@@ -431,8 +401,7 @@ async def test_behind_a_trusted_proxy_the_client_is_the_one_that_it_names(served
     headers = {"X-Forwarded-For": "198.51.100.7"}
     for proxies, client in (((), "127.0.0.1"), ((ip_network("127.0.0.0/8"),), "198.51.100.7")):
         hub = await served(trusted_proxies=proxies)
-        async with aiohttp.request("GET", f"{hub.url}/app/echo", headers=headers) as response:
-            assert (await response.json())["client"] == client
+        assert (await fetch(f"{hub.url}/app/echo", headers=headers)).json["client"] == client
 
 
 @pytest.mark.covers("cors")
@@ -440,16 +409,12 @@ async def test_behind_a_trusted_proxy_the_client_is_the_one_that_it_names(served
 async def test_host_names_and_origins_are_checked_as_elsewhere(served: Any, by: Any) -> None:
     hub = await served(by=by, cors_origins=("https://page.example",), trusted_hosts=frozenset())
     asking = {"Origin": "https://page.example", "Access-Control-Request-Method": "DELETE"}
-    async with aiohttp.ClientSession(hub.url) as http:
-        async with http.get("/app/echo", headers={"Host": "evil.example"}) as response:
-            assert response.status == 400
-        async with http.get("/app/echo", headers={"Origin": "https://evil.example"}) as response:
-            assert response.status == 400
-        async with http.get("/app/echo", headers={"Origin": "https://page.example"}) as response:
-            assert (response.status, response.headers["access-control-allow-origin"]) == (200, "https://page.example")
-        async with http.options("/app/echo", headers=asking) as response:
-            assert response.status == 200
-            assert "DELETE" in response.headers["access-control-allow-methods"]
+    for foreign in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+        assert (await fetch(f"{hub.url}/app/echo", headers=foreign)).status == 400
+    status, headers, _ = await fetch(f"{hub.url}/app/echo", headers={"Origin": "https://page.example"})
+    assert (status, headers["access-control-allow-origin"]) == (200, "https://page.example")
+    status, headers, _ = await fetch(f"{hub.url}/app/echo", "OPTIONS", headers=asking)
+    assert (status, "DELETE" in headers["access-control-allow-methods"]) == (200, True)
 
 
 # The end

@@ -19,24 +19,21 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 from a2c_smcp.server import DefaultAuthenticationProvider, Limits, Settings, SMCPApp, SMCPNamespace, create_app
-from a2c_smcp.server.auth.api_keys import hash_key
-from a2c_smcp.server.run import address_of, listen
 from tests.conftest import TRANSPORTS
-from tests.peer import NAMESPACE, PATIENCE, Peer
+from tests.peer import NAMESPACE, PATIENCE, Peer, Wire
+from tests.stage.calls import RESULT, Gate, running_call, sessions
+from tests.stage.frames import UPGRADE
+from tests.stage.keys import write_keys
+from tests.stage.lines import Line
+from tests.stage.members import without_seat
+from tests.stage.web import fetch
 from tests.waiting import until
-from tests.web_server import by_uvicorn
+from tests.web_server import hosting
 
-RESULT = {"content": [{"type": "text", "text": "3"}], "isError": False}
+pytestmark = pytest.mark.covers("mounting")
 
 Meets = Callable[..., Awaitable[Peer]]
-
-
-@asynccontextmanager
-async def hosting(app: Any) -> AsyncIterator[str]:
-    """Serves any ASGI application as its author would, and yields its address."""
-    listener = listen("127.0.0.1", 0)
-    async with by_uvicorn(app, listener, timeout_graceful_shutdown=1):
-        yield f"http://{address_of(listener)}"
+AUTH = {"token": "key"}
 
 
 @pytest.fixture
@@ -44,24 +41,11 @@ async def meets() -> AsyncIterator[Meets]:
     """Connects a client to `/smcp`, or to another namespace."""
     async with AsyncExitStack() as stack:
 
-        async def meet(
-            url: str,
-            transport: str = "websocket",
-            *,
-            path: str = "socket.io",
-            namespace: str = NAMESPACE,
-            **options: Any,
-        ) -> Peer:
+        async def meet(url: str, transport: str = "websocket", namespace: str = NAMESPACE, **options: Any) -> Peer:
             peer = Peer(socketio.AsyncClient(reconnection=False))
             stack.push_async_callback(peer.close)
-            await peer.client.connect(
-                url,
-                namespaces=[namespace],
-                socketio_path=path,
-                transports=TRANSPORTS[transport],
-                wait_timeout=PATIENCE,
-                **options,
-            )
+            options |= {"transports": TRANSPORTS[transport], "wait_timeout": PATIENCE}
+            await peer.client.connect(url, namespaces=[namespace], **options)
             return peer
 
         yield meet
@@ -71,26 +55,25 @@ async def hello(request: Request) -> JSONResponse:
     return JSONResponse({"hello": request.url.path})
 
 
-async def fetch(url: str) -> tuple[int, Any]:
-    async with aiohttp.request("GET", url) as response:
-        return response.status, await response.json()
+async def page(url: str) -> tuple[int, Any]:
+    found = await fetch(url)
+    return found.status, found.json
 
 
 async def converse(agent: Peer, computer: Peer) -> None:
     """The whole story: join, notice, call, list, refusals, leave."""
     await agent.join("agent", "planner", "desk")
     await computer.join("computer", "laptop", "desk")
-    assert await agent.hears("notify:enter_office") == {"office_id": "desk", "computer": "laptop"}
+    assert without_seat(await agent.hears("notify:enter_office")) == {"office_id": "desk", "computer": "laptop"}
     computer.answers("client:tool_call", RESULT)
     assert await agent.call_tool("laptop", params={"a": 1}) == RESULT
-    room = await agent.ask("server:list_room", {"agent": "planner", "req_id": "1", "office_id": "desk"})
-    assert [session["name"] for session in room["sessions"]] == ["planner", "laptop"]
+    assert [session["name"] for session in await sessions(agent)] == ["planner", "laptop"]
     await computer.ask("server:update_desktop", {"computer": "laptop"})
     assert await agent.hears("notify:update_desktop") == {"computer": "laptop", "office_id": "desk"}
     assert (await agent.call_tool("nobody"))["code"] == 404
     assert (await computer.call_tool("laptop"))["code"] == 403
     assert (await agent.ask("server:leave_office", {"office_id": "desk"})) == (True, None)
-    assert await computer.hears("notify:leave_office") == {"office_id": "desk", "agent": "planner"}
+    assert without_seat(await computer.hears("notify:leave_office")) == {"office_id": "desk", "agent": "planner"}
     assert (await computer.ask("server:leave_office", {"office_id": "desk"})) == (True, None)
 
 
@@ -106,47 +89,40 @@ async def mounted(smcp: SMCPApp, where: str) -> AsyncIterator[str]:
             await smcp.close()
 
 
-@pytest.mark.covers("mounting")
 @pytest.mark.parametrize(("where", "prefix"), [("/", ""), ("/a2c", "/a2c"), ("/deep/er", "/deep/er")])
 async def test_the_server_works_wherever_it_is_mounted(meets: Meets, where: str, prefix: str) -> None:
     async with mounted(create_app(Settings(metrics=True)), where) as url:
         for transport in TRANSPORTS:
             path = f"{prefix}/socket.io".lstrip("/")
-            await converse(await meets(url, transport, path=path), await meets(url, transport, path=path))
-        assert await fetch(f"{url}{prefix}/healthz") == (200, {"status": "ok"})
-        assert await fetch(f"{url}{prefix}/readyz") == (200, {"status": "ready"})
-        assert await fetch(f"{url}/hello") == (200, {"hello": "/hello"})
-        assert await fetch(f"{url}/a2c-hello") == (200, {"hello": "/a2c-hello"})
+            await converse(*[await meets(url, transport, socketio_path=path) for _ in range(2)])
+        assert await page(f"{url}{prefix}/healthz") == (200, {"status": "ok"})
+        assert await page(f"{url}{prefix}/readyz") == (200, {"status": "ready"})
+        for path in ("/hello", "/a2c-hello"):
+            assert await page(url + path) == (200, {"hello": path})
 
 
-@pytest.mark.covers("mounting", "limit-handshake")
+@pytest.mark.covers("limit-handshake")
 async def test_connections_are_watched_without_a_lifespan(meets: Meets) -> None:
     limits = Limits(handshake_timeout=0.3)
     async with mounted(create_app(Settings(limits=limits)), "/a2c") as url:
-        inside = await meets(url, path="a2c/socket.io")
-        async with (
-            aiohttp.ClientSession() as session,
-            session.ws_connect(f"{url}/a2c/socket.io/?EIO=4&transport=websocket") as silent,
-        ):
-            assert (await silent.receive_str(timeout=PATIENCE)).startswith("0{")
-            assert await silent.receive_str(timeout=PATIENCE) == "1"
-            assert (await silent.receive(timeout=PATIENCE)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+        inside = await meets(url, socketio_path="a2c/socket.io")
+        silent = await Wire.open(f"{url}/a2c")
+        assert [await silent.receive() for _ in range(2)] == ["1", ""]
+        await silent.close()
         await inside.join("computer", "laptop", "desk")
 
 
-@pytest.mark.covers("mounting", "version-http")
+@pytest.mark.covers("version-http")
 @pytest.mark.parametrize("transport", ["polling", "websocket"])
 async def test_requests_that_are_refused_in_http_are_refused_when_mounted(transport: str) -> None:
-    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-    headers = {**upgrade, "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} if transport == "websocket" else {}
+    headers = UPGRADE if transport == "websocket" else {}
     async with mounted(create_app(Settings(require_version="0.4")), "/a2c") as url:
-        address = f"{url}/a2c/socket.io/?EIO=4&transport={transport}"
-        async with aiohttp.request("GET", address, headers=headers) as response:
-            assert (response.status, response.headers["x-a2c-error-code"]) == (400, "4008")
-            assert json.loads(await response.text())["code"] == 4008
+        response = await fetch(f"{url}/a2c/socket.io/?EIO=4&transport={transport}", headers=headers)
+        assert (response.status, response.headers["x-a2c-error-code"]) == (400, "4008")
+        assert response.json["code"] == 4008
 
 
-@pytest.mark.covers("mounting", "version-http")
+@pytest.mark.covers("version-http")
 @pytest.mark.parametrize(("version", "code"), [("0.5.0", 4900), ("nonsense", 1000)])
 async def test_a_web_server_that_cannot_answer_a_handshake_closes_it_with_a_code(version: str, code: int) -> None:
     smcp, sent = create_app(), asyncio.Queue[Any]()
@@ -167,7 +143,6 @@ async def test_a_web_server_that_cannot_answer_a_handshake_closes_it_with_a_code
         assert message["code"] == code
 
 
-@pytest.mark.covers("mounting")
 async def test_a_lifespan_that_is_forwarded_ends_what_runs(meets: Meets) -> None:
     smcp = create_app()
     async with hosting(smcp) as url:
@@ -198,14 +173,9 @@ class ByHand:
         self.sent: list[Any] = []
         self.comes: asyncio.Queue[Any] = asyncio.Queue()
         self.fails_with: Exception | None = None
-        self.scope = {
-            "type": kind,
-            "method": "GET",
-            "scheme": {"http": "http", "websocket": "ws"}[kind],
-            "path": "/socket.io/",
-            "query_string": f"EIO=4&{query}".encode(),
-            "headers": [],
-        }
+        scheme = {"http": "http", "websocket": "ws"}[kind]
+        self.scope = {"type": kind, "method": "GET", "scheme": scheme, "path": "/socket.io/", "headers": []}
+        self.scope["query_string"] = f"EIO=4&{query}".encode()
         self.comes.put_nowait({"type": f"{kind}.{'request' if kind == 'http' else 'connect'}"})
 
     async def _send(self, message: Any) -> None:
@@ -263,9 +233,10 @@ async def test_a_task_of_a_closed_websocket_may_go_on() -> None:
 
 
 @asynccontextmanager
-async def own_server(namespace: SMCPNamespace, **options: Any) -> AsyncIterator[str]:
+async def own_server(namespace: SMCPNamespace | None = None) -> AsyncIterator[str]:
     """A Socket.IO server of the user's own that carries our namespace beside theirs, and a page."""
-    sio = socketio.AsyncServer(async_mode="asgi", **options)
+    namespace = namespace or SMCPNamespace(DefaultAuthenticationProvider("key"))
+    sio = socketio.AsyncServer(async_mode="asgi")
     sio.register_namespace(namespace)
     sio.register_namespace(Chat("/chat"))
     app = socketio.ASGIApp(sio, other_asgi_app=Starlette(routes=[Route("/hello", hello)]))
@@ -277,18 +248,14 @@ async def own_server(namespace: SMCPNamespace, **options: Any) -> AsyncIterator[
             await namespace.close()
 
 
-@pytest.mark.covers("mounting")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_the_namespace_works_on_a_users_own_server(meets: Meets, transport: str) -> None:
-    namespace = SMCPNamespace(DefaultAuthenticationProvider("key"))
-    async with own_server(namespace) as url:
-        auth = {"token": "key"}
-        agent, computer = await meets(url, transport, auth=auth), await meets(url, transport, auth=auth)
-        await converse(agent, computer)
-        assert await fetch(f"{url}/hello") == (200, {"hello": "/hello"})
+    async with own_server() as url:
+        await converse(*[await meets(url, transport, auth=AUTH) for _ in range(2)])
+        assert await page(f"{url}/hello") == (200, {"hello": "/hello"})
 
 
-@pytest.mark.covers("mounting", "auth-refused")
+@pytest.mark.covers("auth-refused")
 async def test_the_namespace_refuses_clients_without_a_key_on_a_users_own_server(meets: Meets) -> None:
     async with own_server(SMCPNamespace(DefaultAuthenticationProvider("key"), require_version="0.4")) as url:
         refusals: list[Any] = []
@@ -301,22 +268,17 @@ async def test_the_namespace_refuses_clients_without_a_key_on_a_users_own_server
         assert await meets(f"{url}?a2c_version=0.4.2", auth={"token": "key"})
 
 
-@pytest.mark.covers("mounting")
+NO_EVENTS: list[tuple[Any, ...]] = [
+    ("no:such_event", {}), ("connect", {}), ("disconnect", "x"), ("notify:enter_office", {}),
+    ("client:tool_call",), ("client:tool_call", {}, {}), ("client:tool_call", "text"), ("client:tool_call", b"bytes"),
+    ("server:update_config", {"computer": 3}), ("server:list_room", None),
+]  # fmt: skip
+
+
 async def test_the_namespace_always_answers_on_a_users_own_server(meets: Meets, office: str) -> None:
-    async with own_server(SMCPNamespace(DefaultAuthenticationProvider("key"))) as url:
-        peer = await meets(url, auth={"token": "key"})
-        for event, *data in (
-            ("no:such_event", {}),
-            ("connect", {}),
-            ("disconnect", "x"),
-            ("notify:enter_office", {}),
-            ("client:tool_call",),
-            ("client:tool_call", {}, {}),
-            ("client:tool_call", "text"),
-            ("client:tool_call", b"bytes"),
-            ("server:update_config", {"computer": 3}),
-            ("server:list_room", None),
-        ):
+    async with own_server() as url:
+        peer = await meets(url, auth=AUTH)
+        for event, *data in NO_EVENTS:
             answer = await peer.ask(event, *data)
             assert (answer["code"], answer["error"]["code"]) == (400, 400), event
         accepted, reason = await peer.ask("server:join_office", {"role": "robot", "name": "a", "office_id": office})
@@ -324,10 +286,10 @@ async def test_the_namespace_always_answers_on_a_users_own_server(meets: Meets, 
         await peer.join("computer", "laptop", office)
 
 
-@pytest.mark.covers("mounting", "ack-arguments", "calls-cancel", "calls-resume")
+@pytest.mark.covers("ack-arguments", "calls-cancel", "calls-resume")
 async def test_the_namespace_carries_what_calls_carry_on_a_users_own_server(meets: Meets) -> None:
-    async with own_server(SMCPNamespace(DefaultAuthenticationProvider("key"))) as url:
-        agent, computer = [await meets(url, auth={"token": "key"}) for _ in range(2)]
+    async with own_server() as url:
+        agent, computer = [await meets(url, auth=AUTH) for _ in range(2)]
         await agent.join("agent", "planner", "desk")
         await computer.join("computer", "laptop", "desk", instance="an-instance-of-mine")
         computer.answers("client:put_blob", lambda data: {"got": data["blob"][::-1], "n": data["n"]})
@@ -335,27 +297,23 @@ async def test_the_namespace_carries_what_calls_carry_on_a_users_own_server(meet
         assert answer == {"got": b"ba", "n": 10**30}
         computer.answers("client:several", (1, None, "x"))
         assert await agent.request("client:several", "laptop") == (1, None, "x")
-        computer.answers("client:tool_call", lambda data: asyncio.sleep(PATIENCE))
-        call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30))
-        await computer.was_asked("client:tool_call")
-        back = await meets(url, auth={"token": "key"})
+        call = await running_call(agent, computer, Gate(), req_id="r1", timeout=30)
+        back = await meets(url, auth=AUTH)
         back.answers("client:tool_call", RESULT)
         await back.join("computer", "laptop", "desk", instance="an-instance-of-mine")
         assert await call == RESULT
-        back.answers("client:tool_call", lambda data: asyncio.sleep(PATIENCE))
+        back.answers("client:tool_call", Gate())
         call = asyncio.create_task(agent.call_tool("laptop", req_id="r2", timeout=30))
         await back.was_asked("client:tool_call", times=2)
         assert await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "r2"}) is None
         assert (await call)["code"] == 499
 
 
-@pytest.mark.covers("mounting", "tell-routing", "tell-order", "tell-refused", "calls-extend")
+@pytest.mark.covers("tell-routing", "tell-order", "tell-refused", "calls-extend")
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_the_namespace_carries_what_computers_tell_in_order_with_their_answers(
-    meets: Meets, transport: str
-) -> None:
-    async with own_server(SMCPNamespace(DefaultAuthenticationProvider("key"))) as url:
-        agent, computer = [await meets(url, transport, auth={"token": "key"}) for _ in range(2)]
+async def test_the_namespace_carries_tells_of_computers_in_order_with_answers(meets: Meets, transport: str) -> None:
+    async with own_server() as url:
+        agent, computer = [await meets(url, transport, auth=AUTH) for _ in range(2)]
         await agent.join("agent", "planner", "desk")
         await computer.join("computer", "laptop", "desk")
 
@@ -376,13 +334,12 @@ async def test_the_namespace_carries_what_computers_tell_in_order_with_their_ans
         assert (await agent.ask("server:tell_x", {"agent": "planner"}))["code"] == 403
 
 
-@pytest.mark.covers("mounting", "auth-expiry")
+@pytest.mark.covers("auth-expiry")
 async def test_the_namespace_disconnects_clients_that_a_reload_no_longer_admits(meets: Meets, tmp_path: Path) -> None:
-    keys = tmp_path / "keys.json"
-    keys.write_text(json.dumps({hash_key("key"): {"principal": "alice"}}), "utf-8")
+    keys = write_keys(tmp_path, {"key": "alice"})
     namespace = SMCPNamespace(DefaultAuthenticationProvider(keys_file=keys))
     async with own_server(namespace) as url:
-        agent, ended = await meets(url, auth={"token": "key"}), asyncio.Event()
+        agent, ended = await meets(url, auth=AUTH), asyncio.Event()
         agent.client.on("disconnect", lambda *_: ended.set(), namespace=NAMESPACE)
         await agent.join("agent", "planner", "desk")
         keys.write_text("{}", "utf-8")
@@ -391,14 +348,12 @@ async def test_the_namespace_disconnects_clients_that_a_reload_no_longer_admits(
         assert len(namespace.hub.connections) == 0
 
 
-@pytest.mark.covers("mounting")
 async def test_other_namespaces_of_a_users_own_server_keep_working(meets: Meets) -> None:
-    namespace = SMCPNamespace(DefaultAuthenticationProvider("key"))
-    async with own_server(namespace) as url:
+    async with own_server() as url:
         both = socketio.AsyncClient(reconnection=False)
         greeted: asyncio.Queue[str] = asyncio.Queue()
         both.on("greeted", greeted.put, namespace="/chat")
-        await both.connect(url, namespaces=["/chat", NAMESPACE], auth={"token": "key"}, wait_timeout=PATIENCE)
+        await both.connect(url, namespaces=["/chat", NAMESPACE], auth=AUTH, wait_timeout=PATIENCE)
         stranger = await meets(url, namespace="/chat")
         join = {"role": "computer", "name": "laptop", "office_id": "desk"}
         assert await both.call("server:join_office", join, namespace=NAMESPACE, timeout=PATIENCE) == (True, None)
@@ -407,18 +362,30 @@ async def test_other_namespaces_of_a_users_own_server_keep_working(meets: Meets)
             assert await asyncio.wait_for(greeted.get(), PATIENCE) == "you"
         await stranger.client.emit("server:join_office", join, namespace="/chat")
         assert await stranger.client.call("greet", "me", namespace="/chat", timeout=PATIENCE) == "hello me"
-        agent = await meets(url, auth={"token": "key"})
+        agent = await meets(url, auth=AUTH)
         await agent.join("agent", "planner", "desk")
-        room = await agent.ask("server:list_room", {"agent": "planner", "req_id": "1", "office_id": "desk"})
-        assert [session["name"] for session in room["sessions"]] == ["planner", "laptop"]
+        assert [session["name"] for session in await sessions(agent)] == ["planner", "laptop"]
         await both.disconnect()
-        assert await agent.hears("notify:leave_office") == {"office_id": "desk", "computer": "laptop"}
+        assert without_seat(await agent.hears("notify:leave_office")) == {"office_id": "desk", "computer": "laptop"}
 
 
 @pytest.mark.covers("strangers-held")
 async def test_a_session_with_endless_headers_is_refused() -> None:
-    async with hosting(create_app(Settings())) as url, aiohttp.ClientSession() as http:
-        address = f"{url}/socket.io/?EIO=4&transport=polling"
+    async with hosting(create_app(Settings())) as url:
         for size, status in ((20_000, 200), (50_000, 413)):
-            async with http.get(address, headers={"x-long": "x" * size}) as response:
-                assert response.status == status
+            found = await fetch(f"{url}/socket.io/?EIO=4&transport=polling", headers={"x-long": "x" * size})
+            assert found.status == status
+
+
+@pytest.mark.covers("slow-bodies")
+async def test_bodies_that_are_on_their_way_are_limited_there_too() -> None:
+    async with hosting(create_app(Settings(limits=Limits(arriving_bytes=100_000)))) as url:
+        host, port = url.removeprefix("http://").split(":")
+        line, slow, other = [Line(*await asyncio.open_connection(host, port)) for _ in range(3)]
+        await line.open()
+        head = f"POST {line.path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n"
+        slow.writer.write(head.encode() + b"x" * 150_000)
+        assert (await slow.answer())[0] == 429
+        await other.open()
+        for each in (line, slow, other):
+            await each.end()

@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Seat
 from tests.peer import Peer
+from tests.stage.calls import sessions
+from tests.stage.members import without_seat
 
 
-async def names_in(agent: Peer, office: str) -> list[str]:
-    answer = await agent.ask("server:list_room", {"agent": agent.name, "req_id": "r", "office_id": office})
-    return [session["name"] for session in answer["sessions"]]
-
-
-def join_of(role: str, name: str, office: str, **more: Any) -> dict[str, Any]:
-    return {"role": role, "name": name, "office_id": office, **more}
+async def names_in(agent: Peer) -> list[str]:
+    return [session["name"] for session in await sessions(agent)]
 
 
 @pytest.mark.covers("office-one-agent", "office-refused-unchanged")
@@ -24,27 +22,22 @@ async def test_a_second_agent_is_refused_and_hears_nothing_of_the_office(
     connect: Any, agent: Peer, computer: Peer, office: str
 ) -> None:
     intruder = await connect()
-    refused, reason = await intruder.ask("server:join_office", join_of("agent", "intruder", office))
-    assert refused is False
-    assert reason.startswith("403 Agent sid should be equal to office_id")
-    assert office in reason
+    refused, reason = await intruder.ask_to_join("agent", "intruder", office)
+    assert (refused, reason[:42], office in reason) == (False, "403 Agent sid should be equal to office_id", True)
     await computer.ask("server:update_config", {"computer": "laptop"})
     await agent.hears("notify:update_config")
     assert await intruder.heard_until_now() == []
-    assert await names_in(agent, office) == ["planner", "laptop"]
+    assert await names_in(agent) == ["planner", "laptop"]
     answer = await intruder.ask("client:get_tools", {"agent": "intruder", "req_id": "r", "computer": "laptop"})
     assert answer["code"] == 403
     assert computer.asked == []
 
 
 @pytest.mark.covers("office-names", "office-refused-unchanged")
-async def test_a_computer_name_is_unique_in_its_office_and_free_in_others(
-    connect: Any, computer: Peer, office: str
-) -> None:
+async def test_a_computer_name_is_unique_only_in_its_office(connect: Any, computer: Peer, office: str) -> None:
     namesake = await connect()
-    refused, reason = await namesake.ask("server:join_office", join_of("computer", "laptop", office))
-    assert refused is False
-    assert reason.startswith("403 Name is taken")
+    refused, reason = await namesake.ask_to_join("computer", "laptop", office)
+    assert (refused, reason[:17]) == (False, "403 Name is taken")
     await namesake.join("computer", "laptop", f"{office}-2")
     assert [event for event, _ in await computer.heard_until_now()] == []
 
@@ -59,26 +52,22 @@ async def test_joining_again_is_accepted_and_told_to_nobody(agent: Peer, compute
 
 
 @pytest.mark.covers("office-switch")
-async def test_a_computer_that_joins_another_office_leaves_the_first(
-    connect: Any, agent: Peer, computer: Peer, office: str
-) -> None:
-    other_agent, other = await connect(), f"{office}-2"
-    await other_agent.join("agent", "planner", other)
+async def test_a_computer_leaves_its_office_for_another(seat: Seat, agent: Peer, computer: Peer, office: str) -> None:
+    other = f"{office}-2"
+    other_agent = await seat("agent", "planner", other)
     await computer.join("computer", "laptop", other)
-    assert await agent.hears("notify:leave_office") == {"office_id": office, "computer": "laptop"}
-    assert await other_agent.hears("notify:enter_office") == {"office_id": other, "computer": "laptop"}
-    assert await names_in(agent, office) == ["planner"]
+    assert without_seat(await agent.hears("notify:leave_office")) == {"office_id": office, "computer": "laptop"}
+    assert without_seat(await other_agent.hears("notify:enter_office")) == {"office_id": other, "computer": "laptop"}
+    assert await names_in(agent) == ["planner"]
     await agent.ask("server:tool_call_cancel", {"agent": "planner", "req_id": "r"})
     assert await computer.heard_until_now() == []
 
 
 @pytest.mark.covers("office-switch", "office-refused-unchanged")
-async def test_a_computer_refused_elsewhere_stays_whole_where_it_was(
-    connect: Any, agent: Peer, computer: Peer, office: str
-) -> None:
-    holder, other = await connect(), f"{office}-2"
-    await holder.join("computer", "laptop", other)
-    assert (await computer.ask("server:join_office", join_of("computer", "laptop", other)))[0] is False
+async def test_a_computer_refused_elsewhere_stays_put(seat: Seat, agent: Peer, computer: Peer, office: str) -> None:
+    other = f"{office}-2"
+    holder = await seat("computer", "laptop", other)
+    assert (await computer.ask_to_join("computer", "laptop", other))[0] is False
     computer.answers("client:get_tools", {"tools": [], "req_id": "r"})
     assert await agent.request("client:get_tools", "laptop") == {"tools": [], "req_id": "r"}
     assert "notify:leave_office" not in [event for event, _ in await agent.heard_until_now()]
@@ -86,16 +75,14 @@ async def test_a_computer_refused_elsewhere_stays_whole_where_it_was(
 
 
 @pytest.mark.covers("office-rename")
-async def test_a_new_name_in_the_same_office_is_told_as_leave_and_enter(
-    agent: Peer, computer: Peer, office: str
-) -> None:
+async def test_a_new_name_in_an_office_is_told_as_leave_and_enter(agent: Peer, computer: Peer, office: str) -> None:
     await computer.join("computer", "desktop", office)
     await agent.hears("notify:enter_office", computer="desktop")
-    assert (await agent.heard_until_now())[-2:] == [
+    assert [(event, without_seat(notice)) for event, notice in (await agent.heard_until_now())[-2:]] == [
         ("notify:leave_office", {"office_id": office, "computer": "laptop"}),
         ("notify:enter_office", {"office_id": office, "computer": "desktop"}),
     ]
-    assert await names_in(agent, office) == ["planner", "desktop"]
+    assert await names_in(agent) == ["planner", "desktop"]
     assert (await agent.request("client:get_tools", "laptop"))["code"] == 404
     computer.answers("client:get_tools", {"tools": [], "req_id": "r"})
     assert (await agent.request("client:get_tools", "desktop"))["tools"] == []
@@ -116,30 +103,26 @@ async def test_an_agent_can_be_renamed_too(agent: Peer, computer: Peer, office: 
 async def test_a_connection_does_not_change_its_role(agent: Peer, computer: Peer, office: str, elsewhere: bool) -> None:
     target = f"{office}-2" if elsewhere else office
     for peer, role in ((agent, "computer"), (computer, "agent")):
-        refused, reason = await peer.ask("server:join_office", join_of(role, "janus", target))
-        assert refused is False
-        assert reason.startswith("403 Wrong role")
-    assert await names_in(agent, office) == ["planner", "laptop"]
+        refused, reason = await peer.ask_to_join(role, "janus", target)
+        assert (refused, reason[:14]) == (False, "403 Wrong role")
+    assert await names_in(agent) == ["planner", "laptop"]
 
 
 @pytest.mark.covers("office-several", "ambiguous-computer")
 async def test_an_agent_sits_in_several_offices_and_says_which_when_names_are_equal(
-    connect: Any, agent: Peer, computer: Peer, office: str
+    seat: Seat, agent: Peer, computer: Peer, office: str
 ) -> None:
-    twin, only, other = await connect(), await connect(), f"{office}-2"
+    other = f"{office}-2"
     await agent.join("agent", "planner", other)
-    await twin.join("computer", "laptop", other)
-    await only.join("computer", "tablet", other)
+    twin, only = await seat("computer", "laptop", other), await seat("computer", "tablet", other)
     for peer, where in ((computer, "here"), (twin, "there"), (only, "tablet")):
         peer.answers("client:where", where)
     assert await agent.request("client:where", "tablet") == "tablet"
     assert await agent.request("client:where", "laptop", office_id=office) == "here"
     assert await agent.request("client:where", "laptop", office_id=other) == "there"
     answer = await agent.request("client:where", "laptop")
-    assert answer["code"] == 400
-    assert answer["details"]["offices"] == sorted([office, other])
-    foreign = await agent.request("client:where", "laptop", office_id="office-of-somebody-else")
-    assert foreign["code"] == 403
+    assert (answer["code"], answer["details"]["offices"]) == (400, sorted([office, other]))
+    assert (await agent.request("client:where", "laptop", office_id="office-of-somebody-else"))["code"] == 403
     await agent.ask("server:leave_office", {"office_id": other})
     assert await agent.request("client:where", "laptop") == "here"
     assert (await agent.request("client:where", "tablet"))["code"] == 404
@@ -147,21 +130,19 @@ async def test_an_agent_sits_in_several_offices_and_says_which_when_names_are_eq
 
 @pytest.mark.covers("office-leave-foreign")
 async def test_leaving_an_office_one_is_not_in_is_refused_alike_whether_it_exists_or_not(
-    connect: Any, agent: Peer, computer: Peer, office: str
+    seat: Seat, agent: Peer, computer: Peer, office: str
 ) -> None:
-    stranger = await connect()
-    await stranger.join("computer", "stranger", f"{office}-2")
+    stranger = await seat("computer", "stranger", f"{office}-2")
     answers = [await stranger.ask("server:leave_office", {"office_id": name}) for name in (office, f"{office}-3")]
     assert [answer[0] for answer in answers] == [False, False]
     assert answers[0][1].replace(office, "X") == answers[1][1].replace(f"{office}-3", "X")
     assert answers[0][1].startswith("403 ")
-    assert await names_in(agent, office) == ["planner", "laptop"]
+    assert await names_in(agent) == ["planner", "laptop"]
 
 
 @pytest.mark.covers("list-room-own")
-async def test_list_room_is_refused_for_an_office_one_does_not_sit_in(connect: Any, agent: Peer, office: str) -> None:
-    stranger = await connect()
-    await stranger.join("agent", "stranger", f"{office}-2")
+async def test_list_room_is_refused_for_an_office_one_does_not_sit_in(seat: Seat, agent: Peer, office: str) -> None:
+    stranger = await seat("agent", "stranger", f"{office}-2")
     asked = [{"agent": "stranger", "req_id": "r", "office_id": name} for name in (office, "nowhere")]
     there, nowhere = [json.dumps(await stranger.ask("server:list_room", request)) for request in asked]
     assert json.loads(there)["code"] == 403
@@ -186,9 +167,7 @@ async def test_a_computer_elsewhere_answers_exactly_like_one_that_does_not_exist
 
 @pytest.mark.covers("office-isolation", "claims-name")
 @pytest.mark.parametrize("field", ["agent", "robot_id"])
-async def test_a_client_cannot_use_the_name_of_another(
-    connect: Any, agent: Peer, computer: Peer, office: str, field: str
-) -> None:
+async def test_a_client_has_only_its_own_name(seat: Seat, agent: Peer, computer: Peer, office: str, field: str) -> None:
     spoof = {"agent": "planner", field: "somebody", "req_id": "r", "computer": "laptop"}
     call = {**spoof, "tool_name": "t", "params": {}, "timeout": 1}
     requests = [
@@ -200,15 +179,13 @@ async def test_a_client_cannot_use_the_name_of_another(
     ]
     for event, payload in requests:
         answer = await agent.ask(event, payload)
-        assert answer["code"] == 403, event
-        assert answer["message"].startswith("Not your name")
-    neighbour = await connect()
-    await neighbour.join("computer", "tablet", office)
+        assert (event, answer["code"], answer["message"][:13]) == (event, 403, "Not your name")
+    neighbour = await seat("computer", "tablet", office)
     for event in ("server:update_config", "server:update_desktop", "server:update_newer", "server:desktop_refresh"):
         assert (await neighbour.ask(event, {"computer": "laptop"}))["code"] == 403
     assert computer.asked == []
-    assert {event for event, _ in await computer.heard_until_now()} == {"notify:enter_office"}
-    assert {event for event, _ in await agent.heard_until_now()} == {"notify:enter_office"}
+    for peer in (computer, agent):
+        assert {event for event, _ in await peer.heard_until_now()} == {"notify:enter_office"}
 
 
 @pytest.mark.covers("office-isolation", "rooms-prefixed")
@@ -227,12 +204,9 @@ async def test_a_sid_or_a_room_name_as_office_id_is_an_office_like_any_other(
 
 
 @pytest.mark.covers("office-isolation")
-async def test_after_leaving_nothing_is_heard_and_nothing_can_be_said(
-    connect: Any, agent: Peer, computer: Peer, office: str
-) -> None:
+async def test_after_leaving_nothing_is_heard_or_said(seat: Seat, agent: Peer, computer: Peer, office: str) -> None:
     await agent.ask("server:leave_office", {"office_id": office})
-    successor = await connect()
-    await successor.join("agent", "planner", office)
+    successor = await seat("agent", "planner", office)
     await computer.ask("server:update_config", {"computer": "laptop"})
     await successor.hears("notify:update_config")
     told = [event for event, _ in await agent.heard_until_now()]
@@ -245,14 +219,10 @@ async def test_after_leaving_nothing_is_heard_and_nothing_can_be_said(
 
 
 @pytest.mark.covers("office-leave-on-disconnect")
-async def test_a_disconnect_without_an_instance_is_a_leave_at_once(
-    connect: Any, agent: Peer, computer: Peer, office: str
-) -> None:
+async def test_without_instance_a_disconnect_is_a_leave(seat: Seat, agent: Peer, computer: Peer, office: str) -> None:
     await computer.drop()
-    assert await agent.hears("notify:leave_office") == {"office_id": office, "computer": "laptop"}
-    again = await connect()
-    await again.join("computer", "laptop", office)
+    assert without_seat(await agent.hears("notify:leave_office")) == {"office_id": office, "computer": "laptop"}
+    again = await seat("computer", "laptop", office)
     await agent.drop()
     assert await again.hears("notify:leave_office", agent="planner")
-    successor = await connect()
-    await successor.join("agent", "planner", office)
+    await seat("agent", "planner", office)

@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Seat
 from tests.peer import Peer
-from tests.server.test_calls import RESULT, Gate, call_and_forget
-from tests.server.test_resume import MINE, sessions
+from tests.stage.calls import MINE, RESULT, Gate, both, call_and_forget, sessions
 
-
-async def joined(hub: Any, connect: Any, role: str, name: str, office: str, **more: Any) -> Peer:
-    peer: Peer = await connect(hub)
-    await peer.join(role, name, office, **more)
-    return peer
+pytestmark = pytest.mark.covers("calls-outcome")
 
 
 def told(answer: Any) -> tuple[int, str]:
@@ -24,49 +20,40 @@ def told(answer: Any) -> tuple[int, str]:
     return answer["code"], answer["details"]["outcome"]
 
 
-@pytest.mark.covers("calls-outcome")
 async def test_a_call_that_never_reaches_a_computer_has_not_run(serve: Any, connect: Any, office: str) -> None:
     hub = await serve(limits={"calls_per_computer": 1, "max_message": 4096})
-    agent = await joined(hub, connect, "agent", "planner", office)
-    computer = await joined(hub, connect, "computer", "laptop", office)
+    agent, computer = await both(connect, hub, office)
     assert told(await agent.call_tool("nowhere")) == (404, "not_run")
     assert told(await agent.call_tool("laptop", timeout=0)) == (400, "not_run")
     assert told(await agent.call_tool("laptop", params={"text": "x" * 5000})) == (413, "not_run")
     assert told(await agent.call_tool("laptop", office_id="elsewhere")) == (403, "not_run")
     assert told(await computer.call_tool("laptop")) == (403, "not_run")
-    computer.answers("client:tool_call", Gate())
-    await call_and_forget(agent, computer)
+    await call_and_forget(agent, computer, answer=Gate())
     assert told(await agent.call_tool("laptop")) == (429, "not_run")
     assert len(computer.asked) == 1
 
 
-@pytest.mark.covers("calls-outcome", "calls-duplicates")
-async def test_a_repetition_that_is_too_much_says_nothing_of_the_call_that_runs(
-    serve: Any, connect: Any, office: str
-) -> None:
+@pytest.mark.covers("calls-duplicates")
+async def test_a_repetition_over_the_limit_says_nothing_of_its_call(serve: Any, connect: Any, office: str) -> None:
     hub = await serve(limits={"calls_per_agent": 1})
-    agent = await joined(hub, connect, "agent", "planner", office)
-    computer = await joined(hub, connect, "computer", "laptop", office)
-    computer.answers("client:tool_call", Gate())
-    await call_and_forget(agent, computer)
+    agent, computer = await both(connect, hub, office)
+    await call_and_forget(agent, computer, answer=Gate())
     assert told(await agent.call_tool("laptop", req_id="r1")) == (429, "unknown")
     assert told(await agent.call_tool("laptop", req_id="r2")) == (429, "not_run")
 
 
-@pytest.mark.covers("calls-outcome", "calls-kept-answer")
-async def test_a_repetition_that_is_too_much_says_nothing_of_a_call_whose_answer_is_kept(
-    serve: Any, connect: Any, office: str
+@pytest.mark.covers("calls-kept-answer")
+async def test_a_repetition_over_the_limit_says_nothing_of_a_kept_answer(
+    serve: Any, connect: Any, seat: Seat, office: str
 ) -> None:
     hub, gate = await serve(limits={"calls_per_agent": 1}), Gate()
-    agent = await joined(hub, connect, "agent", "planner", office)
-    computer = await joined(hub, connect, "computer", "laptop", office)
-    computer.answers("client:tool_call", gate)
-    await call_and_forget(agent, computer)
+    agent, computer = await both(connect, hub, office)
+    await call_and_forget(agent, computer, answer=gate)
     await agent.drop()
     await computer.hears("notify:leave_office", agent="planner")
     gate.open()
     await computer.heard_until_now()
-    back = await joined(hub, connect, "agent", "planner", office)
+    back = await seat("agent", "planner", office, hub=hub)
     computer.answers("client:tool_call", Gate())
     running = asyncio.create_task(back.call_tool("laptop", req_id="r2"))
     await computer.was_asked("client:tool_call", 2)
@@ -74,7 +61,7 @@ async def test_a_repetition_that_is_too_much_says_nothing_of_a_call_whose_answer
     running.cancel()
 
 
-@pytest.mark.covers("calls-outcome", "calls-deadline")
+@pytest.mark.covers("calls-deadline")
 async def test_a_call_that_was_written_and_not_answered_may_have_run(agent: Peer, computer: Peer) -> None:
     computer.answers("client:tool_call", Gate())
     assert told(await agent.call_tool("laptop", timeout=1)) == (408, "unknown")
@@ -88,13 +75,11 @@ async def test_a_call_that_was_written_and_not_answered_may_have_run(agent: Peer
     assert told(await call) == (404, "unknown")
 
 
-@pytest.mark.covers("calls-outcome", "calls-resume")
+@pytest.mark.covers("calls-resume")
 @pytest.mark.one_process  # of two nodes, the one that asked the other does not know what that has done
-async def test_a_call_whose_computer_did_not_come_back_has_not_run(
-    serve: Any, connect: Any, connect_wire: Any, office: str
-) -> None:
+async def test_a_call_for_a_lost_computer_has_not_run(serve: Any, seat: Seat, connect_wire: Any, office: str) -> None:
     hub = await serve(limits={"resume_grace": 0.5})
-    agent = await joined(hub, connect, "agent", "planner", office)
+    agent = await seat("agent", "planner", office, hub=hub)
     wire = await connect_wire(hub)
     await wire.join("computer", "laptop", office, instance=MINE)
     await wire.send("1")
@@ -102,48 +87,32 @@ async def test_a_call_whose_computer_did_not_come_back_has_not_run(
     assert told(await agent.call_tool("laptop", timeout=20)) == (404, "not_run")
 
 
-@pytest.mark.covers("calls-outcome")
 async def test_an_outcome_that_the_computer_reports_is_passed_on(agent: Peer, computer: Peer) -> None:
     error = {"code": 410, "message": "begun before", "details": {"outcome": "done"}}
     computer.answers("client:tool_call", {"error": error, **error, "isError": True, "content": []})
     assert told(await agent.call_tool("laptop")) == (410, "done")
 
 
-@pytest.mark.covers("calls-outcome")
-async def test_an_answer_that_cannot_be_read_says_that_the_tool_may_have_run(
-    serve: Any, connect: Any, connect_wire: Any, office: str
-) -> None:
-    hub = await serve()
-    agent = await joined(hub, connect, "agent", "planner", office)
-    wire = await connect_wire(hub)
+async def test_after_an_unreadable_answer_the_tool_may_have_run(agent: Peer, connect_wire: Any, office: str) -> None:
+    wire = await connect_wire()
     await wire.join("computer", "laptop", office)
     call = asyncio.create_task(agent.call_tool("laptop", timeout=20))
-    while not (frame := await wire.receive()).startswith("42/smcp,"):
-        pass
-    await wire.send(f"43/smcp,{frame.removeprefix('42/smcp,').partition('[')[0]}[NaN]")
+    await wire.send(f"43/smcp,{await wire.asked()}[NaN]")
     assert told(await call) == (400, "unknown")
 
 
 @pytest.mark.covers("calls-dedup-shown")
-async def test_list_room_shows_which_computers_recognise_a_call_sent_again(
-    serve: Any, connect: Any, office: str
-) -> None:
-    hub = await serve()
-    agent = await joined(hub, connect, "agent", "planner", office)
-    await joined(hub, connect, "computer", "ours", office, instance=MINE)
-    await joined(hub, connect, "computer", "other", office)
+async def test_list_room_shows_which_computers_know_a_call_sent_again(agent: Peer, seat: Seat, office: str) -> None:
+    await seat("computer", "ours", office, instance=MINE)
+    await seat("computer", "other", office)
     shown = {each["name"]: each.get("dedup") for each in await sessions(agent)}
     assert shown == {"planner": None, "ours": True, "other": None}
 
 
 @pytest.mark.covers("calls-sent-before")
-async def test_a_call_sent_before_that_nobody_knows_goes_only_to_a_computer_that_would_know_it(
-    serve: Any, connect: Any, office: str
-) -> None:
-    hub = await serve()
-    agent = await joined(hub, connect, "agent", "planner", office)
-    ours = await joined(hub, connect, "computer", "ours", office, instance=MINE)
-    other = await joined(hub, connect, "computer", "other", office)
+async def test_a_call_sent_before_goes_only_to_a_computer_that_would_know(agent: Peer, seat: Seat, office: str) -> None:
+    ours = await seat("computer", "ours", office, instance=MINE)
+    other = await seat("computer", "other", office)
     for computer in (ours, other):
         computer.answers("client:tool_call", RESULT)
     assert await agent.call_tool("ours", sent_before=True) == RESULT
@@ -155,8 +124,7 @@ async def test_a_call_sent_before_that_nobody_knows_goes_only_to_a_computer_that
 @pytest.mark.covers("calls-sent-before", "calls-duplicates")
 async def test_a_call_sent_before_that_still_runs_is_joined(agent: Peer, computer: Peer) -> None:
     gate = Gate()
-    computer.answers("client:tool_call", gate)
-    await call_and_forget(agent, computer)
+    await call_and_forget(agent, computer, answer=gate)
     again = asyncio.create_task(agent.call_tool("laptop", timeout=20, req_id="r1", sent_before=True))
     await agent.heard_until_now()
     gate.open()

@@ -11,36 +11,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-
-class Poller:
-    """A polling session on `/smcp`."""
-
-    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
-        self.http = http
-        self.url = f"{url}/socket.io/?EIO=4&transport=polling"
-
-    async def open(self) -> None:
-        opened = json.loads((await (await self.http.get(self.url)).text())[1:])
-        self.url += f"&sid={opened['sid']}"
-        assert (await self.post("40/smcp,"))[0] == 200
-        assert (await self.get())[1].startswith("40/smcp,")
-
-    async def get(self) -> tuple[int, str]:
-        response = await self.http.get(self.url)
-        return response.status, await response.text()
-
-    async def post(self, data: Any) -> tuple[int, str]:
-        response = await self.http.post(self.url, data=data)
-        return response.status, await response.text()
+from tests.stage.polling import Poller
+from tests.stage.web import Http, fetch
 
 
 @pytest.fixture
-async def poller(shared_hub: Any) -> AsyncIterator[Poller]:
-    async with aiohttp.ClientSession() as http:
-        poller = Poller(http, shared_hub.url)
-        await poller.open()
-        yield poller
-        await poller.post("1")
+async def poller(http: Http, shared_hub: Any) -> AsyncIterator[Poller]:
+    poller = await Poller(http, shared_hub.url).open()
+    yield poller
+    await poller.post("1")
 
 
 GOOD = '42/smcp,1["no:such_event",{}]'
@@ -49,14 +28,10 @@ PONG = "3"
 
 
 @pytest.mark.covers("malformed-frames")
-@pytest.mark.parametrize("bad", ["x", "9", "b!!!", "", b"\xff\xfe"])
-async def test_a_request_with_a_malformed_packet_is_refused_and_ends_its_session(
-    poller: Poller, bad: str | bytes
-) -> None:
-    bad = bad.encode() if isinstance(bad, str) else bad
+@pytest.mark.parametrize("bad", [b"x", b"9", b"b!!!", b"", b"\xff\xfe"])
+async def test_a_malformed_packet_is_refused_and_ends_its_session(poller: Poller, bad: bytes) -> None:
     status, text = await poller.post(GOOD.encode() + b"\x1e" + bad)
-    assert status == 400
-    assert json.loads(text)["code"] == 400
+    assert (status, json.loads(text)["code"]) == (400, 400)
     assert (await poller.get())[0] == 400
 
 
@@ -71,18 +46,15 @@ async def test_a_request_in_chunks_is_read_whole(poller: Poller) -> None:
 
 
 @pytest.mark.covers("limit-message")
-async def test_a_request_beyond_what_the_transport_takes_is_refused(serve: Any) -> None:
-    hub = await serve(limits={"max_message": 4096})
-    async with aiohttp.ClientSession() as http:
-        poller = Poller(http, hub.url)
-        await poller.open()
-        assert (await poller.post("4" + "x" * 8192))[0] == 413
+async def test_a_request_beyond_what_the_transport_takes_is_refused(serve: Any, http: Http) -> None:
+    poller = await Poller(http, (await serve(limits={"max_message": 4096})).url).open()
+    assert (await poller.post("4" + "x" * 8192))[0] == 413
 
 
 @pytest.mark.covers("always-an-ack", "transports")
 @pytest.mark.parametrize("frame", [None, "garbage", "2probe"])
 async def test_an_upgrade_that_fails_leaves_the_session_polling(poller: Poller, frame: str | None) -> None:
-    socket = await poller.http.ws_connect(poller.url.replace("transport=polling", "transport=websocket"))
+    socket = await poller.websocket()
     if frame:
         await socket.send_str(frame)
     await socket.close()
@@ -95,46 +67,40 @@ async def test_an_upgrade_that_fails_leaves_the_session_polling(poller: Poller, 
 
 @pytest.mark.covers("malformed-frames", "transports")
 async def test_after_an_upgrade_requests_over_http_are_refused_and_harm_nothing(poller: Poller) -> None:
-    socket = await poller.http.ws_connect(poller.url.replace("transport=polling", "transport=websocket"))
-    await socket.send_str("2probe")
-    assert await socket.receive_str() == "3probe"
-    await socket.send_str("5")
+    socket = await poller.upgrade()
     await socket.send_str(GOOD)
     assert (await socket.receive_str()).startswith("43/smcp,1[")
     assert [(await poller.post(data))[0] for data in (GOOD, "x", "1", "")] == [400] * 4
     assert (await poller.get())[0] == 400
     with pytest.raises(aiohttp.WSServerHandshakeError):
-        await poller.http.ws_connect(poller.url.replace("transport=polling", "transport=websocket"))
+        await poller.websocket()
     await socket.send_str(GOOD)
     assert (await socket.receive_str()).startswith("43/smcp,1[")
     await socket.close()
 
 
 @pytest.mark.covers("auth-refused", "transports")
-async def test_a_client_that_is_closed_while_it_upgrades_reads_why(shared_hub: Any) -> None:
-    async with aiohttp.ClientSession() as http:
-        poller = Poller(http, shared_hub.url)
-        opened = json.loads((await (await http.get(poller.url)).text())[1:])
-        poller.url += f"&sid={opened['sid']}"
-        socket = await http.ws_connect(poller.url.replace("transport=polling", "transport=websocket"))
-        await socket.send_str("2probe")
-        assert await socket.receive_str(timeout=10) == "3probe"
-        assert (await poller.post("40/smcp," + json.dumps({"token": "x" * 33 * 1024})))[0] == 200
-        await socket.send_str("5")
-        refusal = await socket.receive_str(timeout=10)
-        assert json.loads(refusal.removeprefix("44/smcp,"))["data"]["code"] == 401
-        assert await socket.receive_str(timeout=10) == "1"
-        assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+async def test_a_client_closed_while_it_upgrades_reads_why(http: Http, shared_hub: Any) -> None:
+    poller = await Poller(http, shared_hub.url).begin()
+    socket = await poller.websocket()
+    await socket.send_str("2probe")
+    assert await socket.receive_str(timeout=10) == "3probe"
+    assert (await poller.post("40/smcp," + json.dumps({"token": "x" * 33 * 1024})))[0] == 200
+    await socket.send_str("5")
+    refusal = await socket.receive_str(timeout=10)
+    assert json.loads(refusal.removeprefix("44/smcp,"))["data"]["code"] == 401
+    assert await socket.receive_str(timeout=10) == "1"
+    assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
 
 
 @pytest.mark.covers("office-leave-on-disconnect")
-async def test_a_poll_that_its_client_abandons_ends_the_session_instead_of_taking_packets(poller: Poller) -> None:
+async def test_a_poll_that_its_client_abandons_ends_the_session_and_takes_no_packets(poller: Poller) -> None:
     poll = asyncio.create_task(poller.get())
     await asyncio.wait([poll], timeout=0.2)
     poll.cancel()
     async with asyncio.timeout(30):
-        while (await poller.post(PONG))[0] == 200:  # noqa: ASYNC110, there is nothing else to wait for
-            await asyncio.sleep(0.01)
+        while (await poller.post(PONG))[0] == 200:
+            pass
 
 
 @pytest.mark.covers("malformed-frames")
@@ -158,13 +124,12 @@ async def test_endless_headers_end_their_connection(shared_hub: Any) -> None:
 @pytest.mark.parametrize(
     "query", ["EIO=3&transport=polling", "transport=polling", "EIO=4&transport=polling&sid=nobody"]
 )
-async def test_an_unknown_session_is_refused_with_json(shared_hub: Any, query: str) -> None:
-    async with aiohttp.ClientSession() as http:
-        response = await http.get(f"{shared_hub.url}/socket.io/?{query}")
-        assert (response.status, (await response.json())["code"]) == (400, 400)
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
-            await http.ws_connect(f"{shared_hub.url}/socket.io/?{query.replace('polling', 'websocket')}")
-        assert refusal.value.status == 400
+async def test_an_unknown_session_is_refused_in_json(http: Http, shared_hub: Any, query: str) -> None:
+    response = await fetch(f"{shared_hub.url}/socket.io/?{query}")
+    assert (response.status, response.json["code"]) == (400, 400)
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
+        await http.ws_connect(f"{shared_hub.url}/socket.io/?{query.replace('polling', 'websocket')}")
+    assert refusal.value.status == 400
 
 
 @pytest.mark.covers("relay-order")

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.server import AuthenticationProvider, Principal
+from a2c_smcp.server import Principal
+from tests.conftest import Seat
 from tests.peer import Peer
-from tests.server.test_calls import RESULT, Gate, call_and_forget
+from tests.stage.calls import MINE, OTHER, RESULT, Gate, call_and_forget, running_call, sessions
+from tests.stage.keys import Judged
 
-MINE, OTHER = "instance-of-this-client", "instance-of-another-client"
+pytestmark = pytest.mark.covers("office-resume")
 
 
 @pytest.fixture
@@ -22,17 +24,13 @@ async def hub(serve: Any) -> Any:
 
 
 @pytest.fixture
-async def agent(hub: Any, connect: Any, office: str) -> Peer:
-    peer: Peer = await connect(hub)
-    await peer.join("agent", "planner", office, instance=MINE)
-    return peer
+async def agent(hub: Any, seat: Seat, office: str) -> Peer:
+    return await seat("agent", "planner", office, hub=hub, instance=MINE)
 
 
 @pytest.fixture
-async def computer(hub: Any, connect: Any, office: str) -> Peer:
-    peer: Peer = await connect(hub)
-    await peer.join("computer", "laptop", office, instance=MINE)
-    return peer
+async def computer(hub: Any, seat: Seat, office: str) -> Peer:
+    return await seat("computer", "laptop", office, hub=hub, instance=MINE)
 
 
 @pytest.fixture
@@ -51,13 +49,7 @@ def back(hub: Any, connect: Any, office: str) -> Callable[..., Any]:
     return start
 
 
-async def sessions(agent: Peer) -> list[dict[str, Any]]:
-    answer = await agent.ask("server:list_room", {"agent": agent.name, "req_id": "r", "office_id": agent.office})
-    found: list[dict[str, Any]] = answer["sessions"]
-    return found
-
-
-@pytest.mark.covers("office-resume", "calls-resume")
+@pytest.mark.covers("calls-resume")
 async def test_calls_to_a_computer_that_is_away_wait_for_its_return(agent: Peer, computer: Peer, back: Any) -> None:
     await computer.drop()
     call = asyncio.create_task(agent.request("client:where", "laptop"))
@@ -68,13 +60,9 @@ async def test_calls_to_a_computer_that_is_away_wait_for_its_return(agent: Peer,
     assert [session["sid"] for session in await sessions(agent)] == [agent.sid, again.sid]
 
 
-@pytest.mark.covers("office-resume", "calls-resume")
-async def test_a_call_in_flight_is_sent_again_to_the_computer_that_is_back(
-    agent: Peer, computer: Peer, back: Any
-) -> None:
-    computer.answers("client:tool_call", Gate())
-    call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30))
-    await computer.was_asked("client:tool_call")
+@pytest.mark.covers("calls-resume")
+async def test_a_call_in_flight_is_sent_again_to_a_returned_computer(agent: Peer, computer: Peer, back: Any) -> None:
+    call = await running_call(agent, computer, Gate(), req_id="r1", timeout=30)
     await computer.drop()
     again = await back("computer", "laptop", answers={"client:tool_call": RESULT})
     assert await call == RESULT
@@ -82,32 +70,23 @@ async def test_a_call_in_flight_is_sent_again_to_the_computer_that_is_back(
     assert request["req_id"] == "r1"
 
 
-@pytest.mark.covers("office-resume", "calls-computer-left", "office-leave-on-disconnect")
+@pytest.mark.covers("calls-computer-left", "office-leave-on-disconnect")
 async def test_when_the_grace_ends_the_seat_is_released_and_calls_fail(agent: Peer, computer: Peer) -> None:
-    computer.answers("client:tool_call", Gate())
-    running = asyncio.create_task(agent.call_tool("laptop", timeout=30))
-    await computer.was_asked("client:tool_call")
+    running = await running_call(agent, computer, Gate(), timeout=30)
     await computer.drop()
     waiting = asyncio.create_task(agent.call_tool("laptop", timeout=30))
     assert await agent.hears("notify:leave_office", computer="laptop", lost=True)
-    for call in (running, waiting):
-        answer = await call
-        assert answer["code"] == 404
-        assert answer["message"].startswith("Computer left")
+    for answer in await asyncio.gather(running, waiting):
+        assert (answer["code"], answer["message"][:13]) == (404, "Computer left")
     assert [session["name"] for session in await sessions(agent)] == ["planner"]
 
 
-@pytest.mark.covers("office-resume", "calls-resume", "calls-kept-answer")
-async def test_an_agent_that_is_back_joins_its_running_call_and_finds_its_finished_one(
-    agent: Peer, computer: Peer, back: Any
-) -> None:
+@pytest.mark.covers("calls-resume", "calls-kept-answer")
+async def test_an_agent_that_is_back_finds_its_running_and_ended_calls(agent: Peer, computer: Peer, back: Any) -> None:
     gates = {"done": Gate("first"), "runs": Gate("second")}
     computer.answers("client:tool_call", lambda data: gates[data["req_id"]](data))
-    for req_id in gates:
-        call = {"agent": "planner", "req_id": req_id, "computer": "laptop"}
-        rest = {"tool_name": "add", "params": {}, "timeout": 30}
-        await agent.client.emit("client:tool_call", {**call, **rest}, namespace="/smcp")
-    await computer.was_asked("client:tool_call", times=2)
+    for times, req_id in enumerate(gates, 1):
+        await call_and_forget(agent, computer, req_id, times)
     await agent.drop()
     gates["done"].open()
     await computer.heard_until_now()
@@ -121,12 +100,9 @@ async def test_an_agent_that_is_back_joins_its_running_call_and_finds_its_finish
 
 
 @pytest.mark.covers("calls-resume", "calls-kept-answer")
-async def test_an_answer_between_an_agents_return_and_its_repetition_is_kept(
-    agent: Peer, computer: Peer, back: Any
-) -> None:
+async def test_an_answer_between_return_and_repetition_is_kept(agent: Peer, computer: Peer, back: Any) -> None:
     gate = Gate("first")
-    computer.answers("client:tool_call", gate)
-    await call_and_forget(agent, computer)
+    await call_and_forget(agent, computer, answer=gate)
     again = await back("agent", "planner")
     gate.open()
     await computer.heard_until_now()
@@ -151,47 +127,31 @@ async def test_an_answer_sent_to_a_half_open_agent_is_not_lost(
     assert len(computer.asked) == 1
 
 
-@pytest.mark.covers("office-resume", "auth-scope", "office-isolation")
-async def test_a_seat_that_a_resuming_client_may_no_longer_have_is_released(
-    serve: Any, connect: Any, office: str
-) -> None:
-    class Shrinking(AuthenticationProvider):
-        offices = frozenset({office, f"{office}-2"})
-
-        async def authenticate(self, sio: Any, environ: Any, auth: Any, headers: Any) -> Principal:
-            return Principal("alice", offices=self.offices)
-
-    hub = await serve(auth=Shrinking())
-    before, computer = await connect(hub), await connect(hub)
-    for where in (office, f"{office}-2"):
-        await before.join("agent", "planner", where, instance=MINE)
-    await computer.join("computer", "laptop", office)
-    Shrinking.offices = frozenset({f"{office}-2"})
-    after = await connect(hub)
-    await after.join("agent", "planner", f"{office}-2", instance=MINE)
+@pytest.mark.covers("auth-scope", "office-isolation")
+async def test_a_seat_that_a_resuming_client_may_no_longer_have_is_released(serve: Any, seat: Any, office: str) -> None:
+    offices = {office, f"{office}-2"}
+    hub = await serve(auth=Judged(lambda _: Principal("alice", offices=frozenset(offices))))
+    before = await seat("agent", "planner", office, hub=hub, instance=MINE)
+    await before.join("agent", "planner", f"{office}-2", instance=MINE)
+    computer = await seat("computer", "laptop", office, hub=hub)
+    offices.remove(office)
+    after = await seat("agent", "planner", f"{office}-2", hub=hub, instance=MINE)
     assert (await after.request("client:get_tools", "laptop"))["code"] == 404
     assert await computer.hears("notify:leave_office", agent="planner")
     assert computer.asked == []
 
 
-@pytest.mark.covers("office-resume")
 @pytest.mark.one_process  # of two nodes, one may not have heard yet who came later
-async def test_two_live_clients_with_one_instance_leave_the_later_one_seated(
-    agent: Peer, computer: Peer, back: Any, office: str
-) -> None:
-    join = {"role": "computer", "name": "laptop", "office_id": office, "instance": MINE}
+async def test_the_later_of_two_with_an_instance_is_seated(agent: Peer, computer: Peer, back: Any, office: str) -> None:
     again = await back("computer", "laptop")
-    answers = await asyncio.gather(
-        again.ask("server:join_office", join), computer.ask("server:join_office", join), return_exceptions=True
-    )
+    joins = [peer.ask_to_join("computer", "laptop", office, instance=MINE) for peer in (again, computer)]
+    answers = await asyncio.gather(*joins, return_exceptions=True)
     assert answers[0] == (True, None)
     assert [session["sid"] for session in await sessions(agent)] == [agent.sid, again.sid]
 
 
-@pytest.mark.covers("office-resume", "calls-cancel")
-async def test_a_call_cancelled_while_its_computer_is_away_is_not_sent_again(
-    agent: Peer, computer: Peer, back: Any
-) -> None:
+@pytest.mark.covers("calls-cancel")
+async def test_a_call_cancelled_without_its_computer_is_not_resent(agent: Peer, computer: Peer, back: Any) -> None:
     await computer.drop()
     call = asyncio.create_task(agent.call_tool("laptop", req_id="r1", timeout=30))
     await agent.heard_until_now()
@@ -202,10 +162,7 @@ async def test_a_call_cancelled_while_its_computer_is_away_is_not_sent_again(
     assert again.asked == []
 
 
-@pytest.mark.covers("office-resume")
-async def test_a_half_open_connection_is_replaced_without_notices_and_ended(
-    agent: Peer, computer: Peer, back: Any
-) -> None:
+async def test_a_half_open_connection_is_replaced_silently_and_ended(agent: Peer, computer: Peer, back: Any) -> None:
     ended = asyncio.Event()
     computer.client.on("disconnect", lambda *_: ended.set(), namespace="/smcp")
     again = await back("computer", "laptop")
@@ -217,14 +174,13 @@ async def test_a_half_open_connection_is_replaced_without_notices_and_ended(
     assert await again.heard_until_now() == []
 
 
-@pytest.mark.covers("office-resume", "office-several")
+@pytest.mark.covers("office-several")
 async def test_all_seats_of_the_older_connection_are_taken_over_at_once(
-    hub: Any, connect: Any, agent: Peer, computer: Peer, back: Any, office: str
+    hub: Any, seat: Any, agent: Peer, computer: Peer, back: Any, office: str
 ) -> None:
     other = f"{office}-2"
     await agent.join("agent", "planner", other, instance=MINE)
-    neighbour = await connect(hub)
-    await neighbour.join("computer", "tablet", other)
+    neighbour = await seat("computer", "tablet", other, hub=hub)
     neighbour.answers("client:where", "there")
     await agent.drop()
     again = await back("agent", "planner")
@@ -234,7 +190,7 @@ async def test_all_seats_of_the_older_connection_are_taken_over_at_once(
     assert await again.hears("notify:update_config", office_id=other), "it is subscribed there too"
 
 
-@pytest.mark.covers("office-resume", "office-isolation")
+@pytest.mark.covers("office-isolation")
 @pytest.mark.parametrize("instance", [OTHER, None])
 async def test_without_the_same_instance_a_seat_that_is_kept_stays_taken(
     hub: Any, connect: Any, agent: Peer, computer: Peer, office: str, instance: str | None
@@ -243,29 +199,24 @@ async def test_without_the_same_instance_a_seat_that_is_kept_stays_taken(
     await computer.drop()
     thief = await connect(hub)
     for role, name in (("agent", "planner"), ("computer", "laptop")):
-        join = {"role": role, "name": name, "office_id": office, "instance": instance}
-        assert (await thief.ask("server:join_office", join))[0] is False
+        assert (await thief.ask_to_join(role, name, office, instance=instance))[0] is False
     assert thief.heard == []
 
 
-@pytest.mark.covers("office-resume")
 async def test_another_name_or_role_does_not_resume(
     hub: Any, connect: Any, agent: Peer, computer: Peer, office: str
 ) -> None:
     other = await connect(hub)
-    join = {"role": "agent", "name": "laptop", "office_id": office, "instance": MINE}
-    assert (await other.ask("server:join_office", join))[1].startswith("403 Agent sid")
+    assert (await other.ask_to_join("agent", "laptop", office, instance=MINE))[1].startswith("403 Agent sid")
     await other.join("computer", "desktop", office, instance=MINE)
     assert [session["name"] for session in await sessions(agent)] == ["planner", "laptop", "desktop"]
 
 
-@pytest.mark.covers("office-resume", "office-switch")
+@pytest.mark.covers("office-switch")
 async def test_a_computer_back_in_another_office_has_left_the_first(
     hub: Any, connect: Any, agent: Peer, computer: Peer, back: Any, office: str
 ) -> None:
-    computer.answers("client:tool_call", Gate())
-    call = asyncio.create_task(agent.call_tool("laptop", timeout=30))
-    await computer.was_asked("client:tool_call")
+    call = await running_call(agent, computer, Gate(), timeout=30)
     await computer.drop()
     again = await back("computer", "laptop", where=f"{office}-2")
     assert await agent.hears("notify:leave_office", computer="laptop")
@@ -274,11 +225,8 @@ async def test_a_computer_back_in_another_office_has_left_the_first(
     assert again.asked == [], "calls of the first office do not follow"
 
 
-@pytest.mark.covers("office-resume")
 @pytest.mark.parametrize("how", ["leave_office", "socket.io disconnect"])
-async def test_a_clean_disconnect_releases_the_seat_at_once(
-    hub: Any, connect_wire: Any, agent: Peer, office: str, how: str
-) -> None:
+async def test_a_clean_end_releases_the_seat(hub: Any, connect_wire: Any, agent: Peer, office: str, how: str) -> None:
     wire = await connect_wire(hub)
     await wire.join("computer", "tablet", office, instance=OTHER)
     if how == "leave_office":
@@ -290,10 +238,7 @@ async def test_a_clean_disconnect_releases_the_seat_at_once(
     assert asyncio.get_running_loop().time() - started < hub.app.settings.limits.resume_grace
 
 
-@pytest.mark.covers("office-resume")
-async def test_closing_engine_io_alone_is_not_a_clean_end(
-    hub: Any, connect_wire: Any, agent: Peer, office: str, back: Any
-) -> None:
+async def test_closing_engine_io_is_not_clean(hub: Any, connect_wire: Any, agent: Peer, office: str, back: Any) -> None:
     wire = await connect_wire(hub)
     await wire.join("computer", "tablet", office, instance=OTHER)
     await wire.send("1")

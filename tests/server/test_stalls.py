@@ -9,10 +9,10 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import CallTimeout
-from tests.agent.test_reconnect import separate_server
 from tests.peer import Peer
 from tests.ports import free_port
-from tests.server.test_calls import RESULT
+from tests.stage.calls import RESULT
+from tests.stage.worker import separate_server
 
 
 @pytest.mark.covers("calls-given-up")

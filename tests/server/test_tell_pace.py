@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from a2c_smcp.mcp_events import TELL_LOG_EVENT, TELL_PROGRESS_EVENT, TELL_QUESTION_EVENT
-from a2c_smcp.server.settings import Limits
-from a2c_smcp.server.tell_pace import TellPace
+from a2c_smcp.mcp_events import TELL_LOG_EVENT, TELL_PROGRESS_EVENT
+from a2c_smcp.server.settings import Limits, TellPace
 
 pytestmark = pytest.mark.covers("tell-rates")
 
@@ -19,19 +18,6 @@ def test_no_second_holds_more_than_ten_of_a_kind_for_a_call() -> None:
             admitted.append(now)
     assert len(admitted) == 100
     assert all(later - earlier >= 1 for earlier, later in zip(admitted, admitted[10:], strict=False))
-
-
-def test_calls_and_kinds_are_counted_apart() -> None:
-    pace = TellPace(Limits())
-    assert [pace.admits(TELL_PROGRESS_EVENT, "r1", 0.0) for _ in range(11)] == [True] * 10 + [False]
-    assert pace.admits(TELL_PROGRESS_EVENT, "r2", 0.0)
-    assert pace.admits(TELL_QUESTION_EVENT, "r1", 0.0)
-
-
-def test_logs_have_their_own_rate_whatever_call_they_name() -> None:
-    pace = TellPace(Limits())
-    assert sum(pace.admits(TELL_LOG_EVENT, f"r{number}", 0.0) for number in range(100)) == 50
-    assert sum(pace.admits(TELL_LOG_EVENT, None, 1.0) for _ in range(100)) == 50
 
 
 def test_a_computer_tells_two_hundred_a_second_and_nothing_is_kept_of_the_rest() -> None:

@@ -5,46 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from ipaddress import ip_network
 from typing import Any
 
-import aiohttp
 import pytest
 
 from a2c_smcp.server import DefaultAuthenticationProvider
+from tests.conftest import TRANSPORTS, Hub
 from tests.peer import PATIENCE, Peer, Wire
-from tests.server.test_isolation import MIB, Meets, memory, neighbours_calling
-from tests.server.test_program import Program, Starts
-from tests.server.test_websocket import CLOSE, CONTINUED, PING, TEXT, Socket, frame, upgrade
+from tests.stage.frames import CLOSE, CONTINUED, PING, TEXT, Opens, Socket, frame, opens
+from tests.stage.lines import OPEN
+from tests.stage.neighbours import MIB, Meets, memory, neighbours_calling
+from tests.stage.polling import Poller
+from tests.stage.program import Program, Starts
+from tests.stage.web import Http
 from tests.waiting import until
+
+__all__ = ["opens"]
 
 KIB = 1024
 PONG = 10
 KEY = "correct-horse-battery-staple"
 REFUSED = {"message": "Not authenticated", "data": {"code": 401, "message": "Not authenticated"}}
 DEEP = "[" * 10_000 + "]" * 10_000
-
-Opens = Callable[..., Any]
-
-
-@pytest.fixture
-async def opens() -> AsyncIterator[Opens]:
-    """Opens a connection on which nothing has been said; with `websocket`, up to the OPEN packet."""
-    async with AsyncExitStack() as stack:
-
-        async def start(at: Any, *, websocket: bool = False) -> Socket:
-            host, port = at.url.removeprefix("http://").split(":")
-            socket = Socket(*await asyncio.open_connection(host, int(port)))
-            stack.push_async_callback(socket.end)
-            if websocket:
-                socket.writer.write(upgrade())
-                assert await socket.status() == 101
-                assert (await socket.receive())[1].startswith(b"0{")
-            return socket
-
-        yield start
 
 
 async def floods_until_it_is_cut(socket: Socket, data: bytes) -> None:
@@ -74,26 +59,18 @@ EMPTY = {
 @pytest.mark.covers("strangers-frames")
 @pytest.mark.parametrize(("first", "empty"), EMPTY.values(), ids=EMPTY)
 async def test_a_flood_of_frames_that_bring_nothing_ends_its_connection_and_delays_nobody(
-    starts: Starts, meets: Meets, opens: Opens, first: bytes, empty: bytes
+    program: Program, meets: Meets, opens: Opens, first: bytes, empty: bytes
 ) -> None:
-    program = await starts()
-    socket = await opens(program, websocket=True)
     async with neighbours_calling(program, meets):
-        socket.writer.write(first)
-        await floods_until_it_is_cut(socket, empty * 10_000)
-        for _ in range(5):  # a new connection is no way around it
-            again = await opens(program, websocket=True)
-            again.writer.write(first)
-            await floods_until_it_is_cut(again, empty * 10_000)
+        for _ in range(6):  # a new connection is no way around it
+            socket = await opens(program, websocket=True)
+            socket.writer.write(first)
+            await floods_until_it_is_cut(socket, empty * 10_000)
 
 
 @pytest.mark.covers("strangers-frames")
-async def test_a_flood_of_tiny_frames_of_a_member_delays_nobody_and_loses_nothing(
-    starts: Starts, meets: Meets, opens: Opens
-) -> None:
-    program = await starts()
-    socket = await opens(program)
-    await socket.connect()
+async def test_a_flood_of_tiny_frames_delays_nobody(program: Program, meets: Meets, opens: Opens) -> None:
+    socket = await opens(program, member=True)
     refused = frame(TEXT, b'42/smcp,["no:such_event",{}]')
     async with neighbours_calling(program, meets):
         for _ in range(40):
@@ -106,22 +83,16 @@ async def test_a_flood_of_tiny_frames_of_a_member_delays_nobody_and_loses_nothin
 
 
 @pytest.mark.covers("strangers-frames")
-async def test_a_flood_of_a_member_that_was_closed_delays_nobody(starts: Starts, meets: Meets, opens: Opens) -> None:
-    program = await starts()
+async def test_a_flood_of_a_member_that_was_closed_delays_nobody(program: Program, meets: Meets, opens: Opens) -> None:
     async with neighbours_calling(program, meets):
         for _ in range(5):
-            socket = await opens(program)
-            await socket.connect()
+            socket = await opens(program, member=True)
             await floods_until_it_is_cut(socket, frame(TEXT) * 10_000)  # the first of them ends its session
 
 
 @pytest.mark.covers("strangers-frames")
-async def test_a_message_of_a_member_in_very_many_fragments_delays_nobody(
-    starts: Starts, meets: Meets, opens: Opens
-) -> None:
-    program = await starts()
-    socket = await opens(program)
-    await socket.connect()
+async def test_a_message_in_very_many_fragments_delays_nobody(program: Program, meets: Meets, opens: Opens) -> None:
+    socket = await opens(program, member=True)
     async with neighbours_calling(program, meets):
         socket.writer.write(frame(TEXT, b'42/smcp,7["no:such_event",{"x":"', fin=False))
         for _ in range(50):
@@ -135,11 +106,17 @@ async def test_a_message_of_a_member_in_very_many_fragments_delays_nobody(
 # What is held
 
 
+@pytest.fixture
+async def keyed(serve: Any) -> Hub:
+    """A Server that knows one key."""
+    hub: Hub = await serve(auth=DefaultAuthenticationProvider(KEY))
+    return hub
+
+
 @pytest.mark.covers("strangers-held")
 @pytest.mark.parametrize("size", [33 * KIB, 100 * KIB, 5 * MIB])
-async def test_a_connect_that_is_too_large_is_refused_without_being_read(serve: Any, opens: Opens, size: int) -> None:
-    hub = await serve(auth=DefaultAuthenticationProvider(KEY))
-    socket = await opens(hub, websocket=True)
+async def test_a_connect_that_is_too_large_is_refused_without_being_read(keyed: Hub, opens: Opens, size: int) -> None:
+    socket = await opens(keyed, websocket=True)
     connect = f'40/smcp,{{"token":"{KEY}","x":"{"x" * size}"}}'.encode()
     socket.writer.write(frame(TEXT, connect))
     refusal, *rest = await socket.rest()
@@ -148,35 +125,27 @@ async def test_a_connect_that_is_too_large_is_refused_without_being_read(serve: 
 
 
 @pytest.mark.covers("strangers-held")
-async def test_a_connect_in_fragments_is_bounded_too(serve: Any, opens: Opens) -> None:
-    hub = await serve(auth=DefaultAuthenticationProvider(KEY))
-    socket = await opens(hub, websocket=True)
+async def test_a_connect_in_fragments_is_bounded_too(keyed: Hub, opens: Opens) -> None:
+    socket = await opens(keyed, websocket=True)
     socket.writer.write(frame(TEXT, b"40/smcp,", fin=False) + frame(CONTINUED, b"x" * 10 * KIB, fin=False) * 10)
     refusal = (await socket.rest())[0]
     assert json.loads(refusal[1].removeprefix(b"44/smcp,")) == REFUSED
-    assert hub.app.metrics.value("a2c_cut_total") == 1
+    assert keyed.app.metrics.value("a2c_cut_total") == 1
 
 
 @pytest.mark.covers("strangers-held")
-async def test_a_connect_that_is_too_large_is_refused_over_polling(serve: Any) -> None:
-    hub = await serve(auth=DefaultAuthenticationProvider(KEY))
-    async with aiohttp.ClientSession() as http:
-        for size, status in ((33 * KIB, 200), (100 * KIB, 413)):
-            url = f"{hub.url}/socket.io/?EIO=4&transport=polling"
-            url += f"&sid={json.loads((await (await http.get(url)).text())[1:])['sid']}"
-            posted = await http.post(url, data=f'40/smcp,{{"token":"{KEY}","x":"{"x" * size}"}}')
-            assert posted.status == status
-            polled = await http.get(url)
-            if status == 200:
-                refusal, end = (await polled.text()).split("\x1e")
-                assert (json.loads(refusal.removeprefix("44/smcp,")), end) == (REFUSED, "1")
-            else:
-                assert polled.status == 400
+async def test_a_connect_that_is_too_large_is_refused_over_polling(keyed: Hub, http: Http) -> None:
+    held, refused = [await Poller(http, keyed.url).begin() for _ in range(2)]
+    connect = f'40/smcp,{{"token":"{KEY}","x":"%s"}}'
+    assert (await held.post(connect % ("x" * 33 * KIB)))[0] == 200
+    refusal, end = (await held.get())[1].split("\x1e")
+    assert (json.loads(refusal.removeprefix("44/smcp,")), end) == (REFUSED, "1")
+    assert (await refused.post(connect % ("x" * 100 * KIB)))[0] == 413
+    assert (await refused.get())[0] == 400
 
 
 @pytest.mark.covers("strangers-held")
-async def test_frames_that_are_never_finished_take_little_memory(starts: Starts, meets: Meets, opens: Opens) -> None:
-    program = await starts()
+async def test_frames_that_are_never_finished_take_little_memory(program: Program, meets: Meets, opens: Opens) -> None:
     sockets = [await opens(program, websocket=True) for _ in range(200)]
     before, beginning = memory(program), frame(TEXT, bytes(8 * MIB))[: 100 * KIB]
     async with neighbours_calling(program, meets):
@@ -188,10 +157,7 @@ async def test_frames_that_are_never_finished_take_little_memory(starts: Starts,
 
 
 @pytest.mark.covers("strangers-held")
-async def test_nothing_that_an_unauthenticated_client_sends_is_parsed(
-    starts: Starts, meets: Meets, opens: Opens
-) -> None:
-    program = await starts()
+async def test_nothing_of_an_unauthenticated_client_is_parsed(program: Program, meets: Meets, opens: Opens) -> None:
     socket = await opens(program, websocket=True)
     async with neighbours_calling(program, meets) as waits:
         for _ in range(200):
@@ -208,16 +174,11 @@ async def test_nothing_that_an_unauthenticated_client_sends_is_parsed(
 
 @pytest.mark.covers("strangers-requests")
 @pytest.mark.parametrize("pause", [0.05, 0.15])
-async def test_a_request_has_one_deadline_however_it_trickles_in(serve: Any, opens: Opens, pause: float) -> None:
+async def test_a_request_has_one_deadline_however_slow(serve: Any, http: Http, opens: Opens, pause: float) -> None:
     hub = await serve(limits={"handshake_timeout": 0.5})
-    async with aiohttp.ClientSession() as http:
-        opened = await (await http.get(f"{hub.url}/socket.io/?EIO=4&transport=polling")).text()
-    sid = json.loads(opened[1:])["sid"]
+    path = (await Poller(http, hub.url).begin()).url().removeprefix(hub.url)
     socket = await opens(hub)
-    head = (
-        f"POST /socket.io/?EIO=4&transport=polling&sid={sid} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-    socket.writer.write(head.encode())
+    socket.writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
 
     async def trickle() -> None:
         while True:
@@ -233,34 +194,28 @@ async def test_a_request_has_one_deadline_however_it_trickles_in(serve: Any, ope
 
 
 @pytest.mark.covers("strangers-requests")
-async def test_a_member_has_more_time_for_its_requests(serve: Any, opens: Opens) -> None:
-    hub = await serve(limits={"handshake_timeout": 0.3})
-    async with aiohttp.ClientSession() as http:
-        url = f"{hub.url}/socket.io/?EIO=4&transport=polling"
-        sid = json.loads((await (await http.get(url)).text())[1:])["sid"]
-        url += f"&sid={sid}"
-        await http.post(url, data="40/smcp,")
-        assert (await (await http.get(url)).text()).startswith("40/smcp,")
+async def test_a_member_has_more_time_for_its_requests(serve: Any, http: Http) -> None:
+    poller = await Poller(http, (await serve(limits={"handshake_timeout": 0.3})).url).open()
 
-        async def slowly() -> AsyncIterator[bytes]:
-            for part in (b"42/smcp,", b'1["no:such_event",', b"{}]"):
-                yield part
-                await asyncio.sleep(0.3)
+    async def slowly() -> AsyncIterator[bytes]:
+        for part in (b"42/smcp,", b'1["no:such_event",', b"{}]"):
+            yield part
+            await asyncio.sleep(0.3)
 
-        assert (await http.post(url, data=slowly())).status == 200
-        assert (await (await http.get(url)).text()).startswith("43/smcp,1[")
+    assert (await poller.post(slowly()))[0] == 200
+    assert (await poller.get())[1].startswith("43/smcp,1[")
 
 
 @pytest.mark.covers("strangers-requests")
-async def test_a_body_that_is_not_needed_is_not_waited_for(serve: Any, opens: Opens) -> None:
-    hub = await serve()
-    for path in ("/healthz", "/readyz", "/nothing-here", "/socket.io/?EIO=4&transport=polling&sid=nobody"):
-        socket = await opens(hub)
-        socket.writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{'x' * 1000}".encode())
-        assert await socket.status() in (200, 400, 404)
-        async with asyncio.timeout(PATIENCE):
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
-                await socket.rest()
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/nothing-here", f"{OPEN}&sid=nobody"])
+async def test_a_body_that_is_not_needed_is_not_waited_for(opens: Opens, path: str) -> None:
+    socket = await opens()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+    socket.writer.write(head.encode() + b"x" * 1000)
+    assert await socket.status() in (200, 400, 404)
+    async with asyncio.timeout(PATIENCE):
+        with suppress(ConnectionError):
+            await socket.rest()
 
 
 @pytest.mark.covers("strangers-connections")
@@ -289,45 +244,47 @@ async def test_the_oldest_of_too_many_newcomers_in_all_are_closed(serve: Any) ->
     for wire in wires[:2]:
         assert not await wire.receive()
     for wire in wires[2:]:
-        await wire.send("40/smcp,")
-        assert (await wire.receive()).startswith("40/smcp,")
+        await connects(wire)
     for wire in wires:
         await wire.close()
+
+
+async def connects(wire: Wire) -> None:
+    await wire.send("40/smcp,")
+    assert (await wire.receive()).startswith("40/smcp,")
 
 
 # Keys
 
 
-async def guess(wire: Wire, key: str) -> Any:
+async def is_refused(wire: Wire, key: str) -> None:
     await wire.send(f'40/smcp,{{"token":"{key}"}}')
-    return await wire.receive()
+    assert (await wire.receive()).startswith("44/smcp,")
 
 
 @pytest.mark.covers("strangers-keys")
-async def test_three_wrong_keys_end_a_session(serve: Any) -> None:
-    hub = await serve(auth=DefaultAuthenticationProvider(KEY))
-    wire = await Wire.open(hub.url)
+async def test_three_wrong_keys_end_a_session(keyed: Hub) -> None:
+    wire = await Wire.open(keyed.url)
     for number in range(3):
-        assert (await guess(wire, f"wrong-{number}")).startswith("44/smcp,")
+        await is_refused(wire, f"wrong-{number}")
     assert await wire.receive() == "1"
     assert not await wire.receive()
     await wire.close()
 
 
 @pytest.mark.covers("strangers-keys")
-async def test_guessing_is_slowed_down_and_a_right_key_is_not(serve: Any) -> None:
-    hub = await serve(auth=DefaultAuthenticationProvider(KEY))
+async def test_guessing_is_slowed_down_and_a_right_key_is_not(keyed: Hub) -> None:
     clock = asyncio.get_running_loop().time
     waits = []
     for number in range(12):
-        wire = await Wire.open(hub.url)
+        wire = await Wire.open(keyed.url)
         began = clock()
-        assert (await guess(wire, f"wrong-{number}")).startswith("44/smcp,")
+        await is_refused(wire, f"wrong-{number}")
         waits.append(clock() - began)
         await wire.close()
     assert max(waits[:10]) < 1 <= min(waits[10:])
     began = clock()
-    wire = await Wire.connect(hub.url, {"token": KEY})
+    wire = await Wire.connect(keyed.url, {"token": KEY})
     assert clock() - began < 1
     await wire.close()
 
@@ -355,15 +312,14 @@ async def test_a_trusted_proxy_says_who_its_client_is(
     caplog.set_level(logging.INFO)
     hub = await serve(trusted_proxies=(ip_network(trusted),))
     wire = await Wire.open(hub.url, headers={"X-Forwarded-For": forwarded})
-    await wire.send("40/smcp,")
-    assert (await wire.receive()).startswith("40/smcp,")
+    await connects(wire)
     assert f"address='{client}'" in caplog.messages[-1]
     await wire.close()
 
 
 @pytest.mark.covers("strangers-proxy")
 async def test_the_program_takes_the_networks_of_its_proxies(starts: Starts) -> None:
-    program: Program = await starts("--trusted-proxy", "127.0.0.0/8", "--trusted-proxy", "10.1.2.3")
+    program = await starts("--trusted-proxy", "127.0.0.0/8", "--trusted-proxy", "10.1.2.3")
     wire = await Wire.open(program.url, headers={"X-Forwarded-For": "192.0.2.7"})
     await wire.send("40/smcp,")
     await program.says("address='192.0.2.7'")
@@ -371,12 +327,11 @@ async def test_the_program_takes_the_networks_of_its_proxies(starts: Starts) -> 
 
 
 @pytest.mark.covers("strangers-proxy")
-async def test_limits_are_those_of_the_client_behind_the_proxy(serve: Any, opens: Opens) -> None:
+async def test_limits_are_those_of_the_client_behind_the_proxy(serve: Any) -> None:
     hub = await serve(trusted_proxies=(ip_network("127.0.0.1"),), limits={"newcomers_per_address": 2})
     wires = [await Wire.open(hub.url, headers={"X-Forwarded-For": f"192.0.2.{n % 2}"}) for n in range(5)]
     for wire in wires[1:]:
-        await wire.send("40/smcp,")
-        assert (await wire.receive()).startswith("40/smcp,")
+        await connects(wire)
     assert not await wires[0].receive()
     for wire in wires:
         await wire.close()
@@ -386,20 +341,14 @@ async def test_limits_are_those_of_the_client_behind_the_proxy(serve: Any, opens
 @pytest.mark.covers("strangers-connections")
 async def test_authenticated_clients_do_not_count_as_newcomers(serve: Any, connect: Any, office: str) -> None:
     hub = await serve(limits={"newcomers_per_address": 2})
-    peers: list[Peer] = [await connect(hub, transport) for transport in ("polling", "upgrade", "websocket") * 2]
+    peers = [await connect(hub, transport) for transport in [*TRANSPORTS] * 2]
     for number, peer in enumerate(peers):
         await peer.join("computer", f"c{number}", office)
 
 
 @pytest.mark.covers("strangers-frames")
-async def test_messages_that_wait_for_their_turn_are_handled_after_their_sender_has_closed(
-    serve: Any, connect: Any, opens: Opens, office: str
-) -> None:
-    hub = await serve()
-    agent: Peer = await connect(hub)
-    await agent.join("agent", "planner", office)
-    socket = await opens(hub)
-    await socket.connect()
+async def test_waiting_messages_are_handled_after_their_sender_is_gone(agent: Peer, opens: Opens, office: str) -> None:
+    socket = await opens(member=True)
     join = json.dumps({"role": "computer", "name": "laptop", "office_id": office})
     said = [f'42/smcp,1["server:join_office",{join}]', *['42/smcp,["no:such_event",{}]'] * 500]
     said += ['42/smcp,["server:update_last_word",{"computer":"laptop"}]']

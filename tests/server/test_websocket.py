@@ -5,97 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from a2c_smcp.server.directory import MemoryDirectory
-from tests.conftest import Hub
+from a2c_smcp.server.cluster.memory import MemoryDirectory
 from tests.peer import PATIENCE, Peer, Wire
+from tests.stage.frames import CLOSE, CONTINUED, KEY, PING, TEXT, Opens, frame, opens, upgrade
+
+__all__ = ["opens"]
 
 pytestmark = pytest.mark.covers("malformed-frames")
 
 MIB = 1024 * 1024
-KEY = "dGhlIHNhbXBsZSBub25jZQ=="
-TEXT, BINARY, CONTINUED, CLOSE, PING = 1, 2, 0, 8, 9
 EVENT = b'42/smcp,8["no:such_event",{}]'
-
-Opens = Callable[..., Any]
-
-
-def frame(kind: int, data: bytes = b"", *, fin: bool = True, rsv: int = 0) -> bytes:
-    """Of a client, under a mask of zeros."""
-    head = bytes([fin << 7 | rsv << 4 | kind])
-    if len(data) < 126:
-        head += bytes([128 | len(data)])
-    else:
-        head += b"\xff" + len(data).to_bytes(8) if len(data) >= 1 << 16 else b"\xfe" + len(data).to_bytes(2)
-    return head + bytes(4) + data
-
-
-def upgrade(*more: str, key: str = KEY) -> bytes:
-    path = "/socket.io/?EIO=4&transport=websocket"
-    fields = ["Host: localhost", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
-    return "\r\n".join([f"GET {path} HTTP/1.1", *fields, f"Sec-WebSocket-Key: {key}", *more, "", ""]).encode()
-
-
-class Socket:
-    """A connection on which every byte is written by hand."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-
-    async def end(self) -> None:
-        self.writer.transport.abort()
-        self.writer.close()
-        with suppress(OSError):
-            await self.writer.wait_closed()
-
-    async def status(self) -> int:
-        """Of the next response, which is read to the end of its head."""
-        head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), PATIENCE)
-        return int(head.split()[1])
-
-    async def connect(self) -> None:
-        self.writer.write(upgrade())
-        assert await self.status() == 101
-        assert (await self.receive())[1].startswith(b"0{")
-        self.writer.write(frame(TEXT, b"40/smcp,"))
-        assert (await self.receive())[1].startswith(b"40/smcp,")
-
-    async def receive(self) -> tuple[int, bytes]:
-        """The kind and the content of the next frame. Raises `IncompleteReadError` at the end."""
-        async with asyncio.timeout(PATIENCE):
-            head, size = await self._reader.readexactly(2)
-            if size >= 126:
-                size = int.from_bytes(await self._reader.readexactly(2 if size == 126 else 8))
-            return head & 15, await self._reader.readexactly(size)
-
-    async def rest(self) -> list[tuple[int, bytes]]:
-        """Every frame until the end of the connection."""
-        frames = []
-        with suppress(asyncio.IncompleteReadError):
-            while True:
-                frames.append(await self.receive())
-        return frames
-
-
-@pytest.fixture
-async def opens(shared_hub: Hub) -> AsyncIterator[Opens]:
-    """Opens a connection on which nothing has been said."""
-    async with AsyncExitStack() as stack:
-
-        async def start(hub: Hub | None = None) -> Socket:
-            host, port = (hub or shared_hub).url.removeprefix("http://").split(":")
-            socket = Socket(*await asyncio.open_connection(host, port))
-            stack.push_async_callback(socket.end)
-            return socket
-
-        yield start
 
 
 BROKEN = {
@@ -112,11 +36,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("broken", "code"), BROKEN.values(), ids=BROKEN)
-async def test_frames_behind_a_protocol_error_are_neither_read_nor_answered(
-    opens: Opens, broken: bytes, code: int
-) -> None:
-    socket = await opens()
-    await socket.connect()
+async def test_frames_behind_a_protocol_error_are_not_answered(opens: Opens, broken: bytes, code: int) -> None:
+    socket = await opens(member=True)
     socket.writer.write(broken + frame(TEXT, EVENT) * 3)
     ((kind, reason),) = await socket.rest()
     assert (kind, int.from_bytes(reason[:2])) == (CLOSE, code)
@@ -124,15 +45,13 @@ async def test_frames_behind_a_protocol_error_are_neither_read_nor_answered(
 
 @pytest.mark.parametrize("said", [b"", b"\x03\xe8", b"\x03\xe8bye", (3000).to_bytes(2), (4999).to_bytes(2) + b"x"])
 async def test_a_close_is_answered_and_ends_the_connection(opens: Opens, said: bytes) -> None:
-    socket = await opens()
-    await socket.connect()
+    socket = await opens(member=True)
     socket.writer.write(frame(CLOSE, said) + frame(TEXT, EVENT))
     assert await socket.rest() == [(CLOSE, (1000).to_bytes(2))]
 
 
 async def test_a_message_may_come_in_pieces_and_pings_between_them(opens: Opens) -> None:
-    socket = await opens()
-    await socket.connect()
+    socket = await opens(member=True)
     pieces = [frame(TEXT, EVENT[:9], fin=False), frame(PING, b"?"), *[frame(CONTINUED, fin=False)] * 100]
     socket.writer.write(b"".join(pieces) + frame(CONTINUED, EVENT[9:]))
     assert await socket.receive() == (10, b"?")
@@ -164,8 +83,7 @@ async def test_an_upgrade_behind_a_request_that_is_not_answered_yet_is_refused(o
 
 @pytest.mark.covers("limit-handshake")
 async def test_a_peer_that_does_not_answer_a_close_is_cut(serve: Any, opens: Opens) -> None:
-    hub = await serve(limits={"handshake_timeout": 0.2})
-    socket = await opens(hub)
+    socket = await opens(await serve(limits={"handshake_timeout": 0.2}))
     socket.writer.write(upgrade())
     assert await socket.status() == 101
     async with asyncio.timeout(PATIENCE / 2):
@@ -173,9 +91,7 @@ async def test_a_peer_that_does_not_answer_a_close_is_cut(serve: Any, opens: Ope
 
 
 @pytest.mark.covers("limit-message")
-async def test_memory_of_a_large_message_is_freed_while_the_connection_stays_open(
-    serve: Any, connect_wire: Any
-) -> None:
+async def test_memory_of_a_large_message_is_freed_while_its_connection_is_open(serve: Any, connect_wire: Any) -> None:
     hub = await serve(limits={"ping_interval": 0.3})
     before = resident()
     wires = [await connect_wire(hub) for _ in range(24)]
@@ -215,9 +131,7 @@ JOINS = {
 @pytest.mark.covers("relay-order")
 @pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
 async def test_a_call_does_not_overtake_a_join_however_that_came(serve: Any, opens: Opens, join: bytes) -> None:
-    hub = await serve(directory=SlowDirectory())
-    socket = await opens(hub)
-    await socket.connect()
+    socket = await opens(await serve(directory=SlowDirectory()), member=True)
     socket.writer.write(join)
     await asyncio.sleep(0.05)  # so that they come one by one
     socket.writer.write(frame(TEXT, CALL))
@@ -228,13 +142,8 @@ async def test_a_call_does_not_overtake_a_join_however_that_came(serve: Any, ope
 
 
 @pytest.mark.covers("relay-order")
-async def test_an_ack_does_not_overtake_a_notice_that_a_crowd_was_told_before_it(
-    serve: Any, connect: Any, connect_wire: Any, office: str
-) -> None:
-    hub = await serve()
-    agent: Peer = await connect(hub)
-    await agent.join("agent", "planner", office)
-    crowd: list[Wire] = [await connect_wire(hub) for _ in range(17)]
+async def test_an_ack_does_not_overtake_a_notice_to_a_crowd(agent: Peer, connect_wire: Any, office: str) -> None:
+    crowd: list[Wire] = [await connect_wire() for _ in range(17)]
     for number, wire in enumerate(crowd):
         await wire.join("computer", f"c{number}", office)
     slow, speaker = crowd[:2]

@@ -65,6 +65,7 @@ class AuthorizationServer:
         self.url = ""
         self.well_known: tuple[str, ...] = (f"/.well-known/oauth-authorization-server{path}",)
         self.metadata: dict[str, Any] = {}
+        self.moves = False
         self.person: Literal["agrees", "refuses", "leaves"] = "agrees"
         self.lifetime = 3600
         self.rotates = True
@@ -89,7 +90,7 @@ class AuthorizationServer:
         self.url = url
         return Starlette(
             routes=[
-                *(Route(path, self._metadata) for path in self.well_known),
+                *(Route(path, self._metadata) for path in (*self.well_known, "/moved")),
                 Route(f"{self.path}/register", self._register, methods=["POST"]),
                 Route(f"{self.path}/authorize", self._authorize),
                 Route(f"{self.path}/token", self._token, methods=["POST"]),
@@ -124,6 +125,8 @@ class AuthorizationServer:
 
     async def _metadata(self, request: Request) -> Response:
         self.requests.append(("metadata", {"path": request.url.path}))
+        if self.moves and request.url.path != "/moved":
+            return RedirectResponse("/moved", 307)
         document = {
             "issuer": self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize",

@@ -34,6 +34,9 @@ class GuardedServer:
         self.challenges = True
         self.is_open = False
         self.authorization_servers: list[str] | None = None
+        self.metadata_url = ""
+        self.documents: dict[str, dict[str, Any]] = {}
+        """More pages, by path."""
         self.requests: list[tuple[str, str | None]] = []
         """Methods of JSON-RPC with the token that came along."""
         self.refused: list[int] = []
@@ -81,6 +84,8 @@ class GuardedServer:
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 await app(scope, receive, send)
+            elif scope["path"] in self.documents:
+                await JSONResponse(self.documents[scope["path"]])(scope, receive, send)
             elif scope["path"].startswith(RESOURCE_METADATA):
                 await self._metadata(scope, receive, send)
             else:
@@ -123,7 +128,7 @@ class GuardedServer:
     def _refused(self, status: int, scope: str, about: str) -> JSONResponse:
         self.refused.append(status)
         error = 'error="insufficient_scope", ' if status == 403 else ""
-        metadata = f'resource_metadata="{self.url}{RESOURCE_METADATA}{about}"'
+        metadata = f'resource_metadata="{self.metadata_url or self.url + RESOURCE_METADATA + about}"'
         header = f'Bearer {error}scope="{scope}", {metadata}' if self.challenges else "Bearer"
         return JSONResponse({"error": "who are you?"}, status, {"WWW-Authenticate": header})
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.consent.approval import Caller
 
 SERVER = Path(__file__).with_name("skill_server.py")
 

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from a2c_smcp import errors
 from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.errors import (
-    BadRequest,
-    BlobNotAccessible,
-    InvalidSkillName,
-    NotCarried,
-    SkillFileNotAccessible,
-    SkillNotFound,
-    SMCPError,
-    UnsupportedEvent,
-)
-from tests.agent.twins import KINDS, Twin, at_work
 from tests.computer.hosted import hosted
 from tests.peer import Peer
 from tests.skills.offered import Home, skill_text
+from tests.stage.agent import KINDS, Twin, at_work
+from tests.stage.chunks import chunk
 
 BODY = "Read the code.\n" * 5000
 
@@ -83,9 +74,9 @@ async def test_an_agent_lists_reads_and_hears_of_skills(agent: Twin, home: Home)
     data = await agent.get_skill("laptop", "large", "data.bin")
     assert await agent.read_blob("laptop", data["blob_handle"]) == bytes(range(256)) * 3000
     for name, rel_path, error in (
-        ("A", None, InvalidSkillName),
-        ("missing", None, SkillNotFound),
-        ("large", "../x", SkillFileNotAccessible),
+        ("A", None, errors.InvalidSkillName),
+        ("missing", None, errors.SkillNotFound),
+        ("large", "../x", errors.SkillFileNotAccessible),
     ):
         with pytest.raises(error):
             await agent.get_skill("laptop", name, rel_path)
@@ -106,20 +97,6 @@ FILE = {
 }
 
 
-def chunk(content: bytes, **more: Any) -> dict[str, Any]:
-    return {
-        "blob_handle": "h",
-        "mime_type": "text/markdown",
-        "total_size": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "chunk_offset": 0,
-        "eof": True,
-        "blob": b64encode(content).decode(),
-        "req_id": "x",
-        **more,
-    }
-
-
 @pytest.fixture
 async def client(shared_hub: Any, office: str, computer: Peer) -> AsyncIterator[AsyncSMCPAgentClient]:
     computer.answers("client:get_tools", {"tools": [], "req_id": "x"})
@@ -134,32 +111,32 @@ async def test_malformed_answers_are_clear_errors(client: AsyncSMCPAgentClient, 
     lists += [{"skills": [{**sound, field: None}]} for field in sound]
     for answer in lists:
         computer.answers("client:get_skills", answer)
-        with pytest.raises(SMCPError, match="the answer has"):
+        with pytest.raises(errors.SMCPError, match="the answer has"):
             await client.get_skills("laptop")
     files: list[Any] = [7, {}, FILE, {**FILE, "body": "body", "blob_handle": "h"}, {**FILE, "body": 7}]
     files += [{**FILE, "body": "body", field: [7]} for field in FILE if field != "req_id"]
     files += [{**FILE, "body": "body", "total_size": True}, {**FILE, "blob_handle": "h", "total_size": -1}]
     for answer in files:
         computer.answers("client:get_skill", answer)
-        with pytest.raises(SMCPError, match="the answer is no file of a skill"):
+        with pytest.raises(errors.SMCPError, match="the answer is no file of a skill"):
             await client.get_skill("laptop", "a")
     for lie in ({"body": "bodY"}, {"body": "bod"}, {"body": "body", "total_size": 5}):
         computer.answers("client:get_skill", {**FILE, **lie})
-        with pytest.raises(SMCPError, match="not the one that its size and hash announce"):
+        with pytest.raises(errors.SMCPError, match="not the one that its size and hash announce"):
             await client.get_skill("laptop", "a")
     computer.answers("client:get_skill", {**FILE, "body": "body", "blob_handle": None})
     assert (await client.get_skill("laptop", "a"))["body"] == "body"
     for code, error in (
-        (400, BadRequest),
-        (4014, SkillNotFound),
-        (4016, InvalidSkillName),
-        (4017, SkillFileNotAccessible),
+        (400, errors.BadRequest),
+        (4014, errors.SkillNotFound),
+        (4016, errors.InvalidSkillName),
+        (4017, errors.SkillFileNotAccessible),
     ):
         computer.answers("client:get_skill", {"code": code, "message": error.title, "details": {"reason": "x"}})
         with pytest.raises(error):
             await client.get_skill("laptop", "a")
     computer.answers("client:get_skill", None)
-    with pytest.raises((NotCarried, UnsupportedEvent)):
+    with pytest.raises((errors.NotCarried, errors.UnsupportedEvent)):
         await client.get_skill("laptop", "a")
 
 
@@ -168,16 +145,21 @@ async def test_a_file_that_changes_while_it_is_fetched_is_asked_for_again(
     client: AsyncSMCPAgentClient, computer: Peer
 ) -> None:
     gone = {"code": 4018, "message": "Blob not accessible", "details": {"reason": "gone"}}
-    blobs: list[Any] = [gone, chunk(b"body")]
+    blobs: list[Any] = [gone, b"body"]
+
+    def give(data: dict[str, Any]) -> dict[str, Any]:
+        blob = blobs.pop(0)
+        return chunk(data, blob) if isinstance(blob, bytes) else blob
+
     computer.answers("client:get_skill", {**FILE, "blob_handle": "h"})
-    computer.answers("client:get_blob", lambda _: blobs.pop(0))
+    computer.answers("client:get_blob", give)
     assert (await client.get_skill("laptop", "a"))["body"] == "body"
     assert blobs == []
-    blobs += [chunk(b"bodY")] * 20
-    with pytest.raises(BlobNotAccessible):
+    blobs += [b"bodY"] * 20
+    with pytest.raises(errors.BlobNotAccessible):
         await client.get_skill("laptop", "a")
     blobs[:] = [{**gone, "details": {"reason": "forbidden"}}]
-    with pytest.raises(BlobNotAccessible):
+    with pytest.raises(errors.BlobNotAccessible):
         await client.get_skill("laptop", "a")
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from a2c_smcp.computer.skills.frontmatter import Frontmatter, parse_frontmatter, split_frontmatter
+from a2c_smcp.computer.content.skill import Frontmatter, parse_frontmatter, split_frontmatter
 from a2c_smcp.protocol.codec import dumps
 
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.skills.listed_skills import check_staged_path, root_of, skills_in
-from a2c_smcp.computer.skills.server_skills import StagingLimits
-from a2c_smcp.computer.skills.skill import NotASkill
-from a2c_smcp.computer.skills.staging import Staging
+from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.content.server_skills import StagingLimits, check_staged_path, root_of, skills_in
+from a2c_smcp.computer.content.skill import NotASkill
+from a2c_smcp.computer.content.user_skills import Staging
 from a2c_smcp.errors import NotPrivate, SkillNotFound
 from tests.computer.hosted import ready
 from tests.computer.supervised import quick
@@ -159,7 +158,7 @@ async def start(home: Home, offer: Offer, told: list[Any]) -> AsyncIterator[Star
             computer = Computer("laptop", skills=home.path, policy=quick(**policy))
             computer.skills.servers.limits = limits or StagingLimits()
             computer.add_server(offer.config)
-            computer.on_update(told.append)
+            computer.agents.on_update(told.append)
             await stack.enter_async_context(computer)
             await computer.start()
             await ready(computer, SERVER)
@@ -214,7 +213,7 @@ async def test_a_server_that_crashes_and_returns_keeps_its_skills(start: Start, 
 async def test_an_idle_server_keeps_its_skills_while_it_sleeps(start: Start, offer: Offer) -> None:
     offer.skill("skill://h/a", "a", "asleep")
     computer = await start(1, idle_stop=0.3)
-    await until(lambda: computer.status()[SERVER].state == "stopped")
+    await until(lambda: computer.status()[SERVER].state == "asleep")
     answer = await computer.skills.get(ASKING, "mcp:skill_srv:a", None)
     assert answer["body"] == "asleep"
 

@@ -1,5 +1,14 @@
-"""Fixtures of other folders."""
+"""Fixtures of programs."""
 
 from __future__ import annotations
 
-from tests.cli.test_workers import place  # noqa: F401, for programs
+import pytest
+
+from tests.stage.place import Place
+
+
+@pytest.fixture
+def place(place: Place) -> Place:
+    """Private stores are in its folder, too."""
+    place.environ["TMPDIR"] = str(place.folder)
+    return place

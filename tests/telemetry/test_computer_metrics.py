@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import aiohttp
 import pytest
 
+from a2c_smcp.bridge.serving.http import serving_http
 from a2c_smcp.computer import Computer
-from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls.incoming import CallOptions
-from a2c_smcp.computer.metrics import ComputerMetrics, serving_metrics
-from a2c_smcp.computer.pending import PendingApprovals
-from tests.cli.programs import Place, good
-from tests.telemetry.test_server_metrics import Samples, scrape
+from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.consent.pending import PendingApprovals
+from a2c_smcp.computer.recording import ComputerMetrics, metrics_page
+from tests.stage.lines import assert_nobody_holds_all_connections
+from tests.stage.metrics import Samples, scrape
+from tests.stage.place import Place, good
 
 
 @pytest.mark.covers("metrics")
@@ -39,11 +42,25 @@ async def test_a_computer_counts_calls_servers_and_approvals(place: Place) -> No
 
 
 async def test_the_page_is_served_under_the_names_of_this_machine_only() -> None:
-    async with Computer("laptop") as computer, serving_metrics(computer, 0) as port, aiohttp.ClientSession() as http:
-        for host, status in (("localhost", 200), (f"127.0.0.1:{port}", 200), ("evil.example", 400)):
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    async with (
+        Computer("laptop") as computer,
+        serving_http(metrics_page(computer), listener, wants_key=False),
+        aiohttp.ClientSession() as http,
+    ):
+        for host, status in (("localhost", 200), (f"127.0.0.1:{port}", 200), ("evil.example", 400), ("[::1", 400)):
             async with http.get(f"http://127.0.0.1:{port}/metrics", headers={"Host": host}) as response:
                 assert response.status == status
                 assert ("a2c_computer_servers" in await response.text()) == (status == 200)
+
+
+@pytest.mark.covers("local-connections")
+async def test_no_program_of_this_machine_can_hold_all_connections_of_the_page(place: Place) -> None:
+    place.write({})
+    program = await place.start("up", "--port", "0", "--name", "laptop", "--metrics-port", "0")
+    url = (await program.says("metrics at ")).removeprefix("metrics at ")
+    await assert_nobody_holds_all_connections(url, "GET /metrics HTTP/1.1\nHost: localhost\n\n")
 
 
 class Asked:

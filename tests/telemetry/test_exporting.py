@@ -93,7 +93,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from a2c_smcp.cli import logs
 from a2c_smcp.telemetry import conventions, tracing
 trace.set_tracer_provider(TracerProvider())
-logs.set_up(logs.LogLevel.info, as_json=True)
+logs.set_up("info", as_json=True)
 logging.info("outside")
 with tracing.span(conventions.computer_call, None, "add", "desk", "planner", req_id="r1") as span:
     logging.info(span.inject({})["traceparent"])

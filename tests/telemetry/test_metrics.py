@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from a2c_smcp.telemetry.catalog import COMPUTER, SERVER
-from a2c_smcp.telemetry.metrics import Metrics, MetricSpec, merged
+from a2c_smcp.telemetry.metrics import COMPUTER, SERVER, Metrics, MetricSpec, merged
 
 CALLS = MetricSpec("a_calls_total", "counter", "Calls.", ("event", "outcome"))
 TIME = MetricSpec("a_call_seconds", "histogram", "Time.", ("event",), buckets=(0.1, 0.5, 1.0))

@@ -17,8 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from a2c_smcp.telemetry import conventions
-from a2c_smcp.telemetry.own_spans import OwnSpans
-from a2c_smcp.telemetry.span_writer import SpanWriter
+from a2c_smcp.telemetry.own_spans import OwnSpans, SpanWriter
 from a2c_smcp.telemetry.spans import extract
 
 pytestmark = pytest.mark.covers("traces")
@@ -28,7 +27,7 @@ PARENT = f"00-{TRACE}-{SPAN}-01"
 CALL = conventions.computer_call, "add", "desk", "planner"
 
 
-class Written:
+class Encoded:
     """Our spans and those of the SDK, as they are exported."""
 
     def __init__(self) -> None:
@@ -49,8 +48,8 @@ class Written:
 
 
 @pytest.fixture
-def written() -> Iterator[Written]:
-    found = Written()
+def written() -> Iterator[Encoded]:
+    found = Encoded()
     yield found
     found.writer.shutdown()
 
@@ -86,7 +85,7 @@ def test_a_context_that_is_no_text_or_too_long_is_none(meta: dict[str, Any]) -> 
     assert extract(meta) is None
 
 
-def test_a_span_is_the_child_of_its_caller_and_the_parent_of_what_the_sdk_makes_within(written: Written) -> None:
+def test_a_span_is_the_child_of_its_caller_and_the_parent_of_what_the_sdk_makes_within(written: Encoded) -> None:
     with written.call({"traceparent": PARENT, "tracestate": "a=1"}) as span:
         sent = span.inject({"traceparent": "old", "mine": 1})
         span.set("n", 2)
@@ -102,7 +101,7 @@ def test_a_span_is_the_child_of_its_caller_and_the_parent_of_what_the_sdk_makes_
     assert call.start_time <= inside.start_time <= inside.end_time <= call.end_time
 
 
-def test_it_is_the_same_span_that_the_sdk_makes(written: Written) -> None:
+def test_it_is_the_same_span_that_the_sdk_makes(written: Encoded) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider(resource=Resource({}))
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     begun = CALL[0](*CALL[1:], "r1")
@@ -122,7 +121,7 @@ def test_it_is_the_same_span_that_the_sdk_makes(written: Written) -> None:
     assert ours.instrumentation_scope.name == theirs.instrumentation_scope.name
 
 
-def test_a_trace_that_its_caller_does_not_record_is_passed_on_and_not_recorded(written: Written) -> None:
+def test_a_trace_that_its_caller_does_not_record_is_passed_on_and_not_recorded(written: Encoded) -> None:
     with written.call({"traceparent": f"00-{TRACE}-{SPAN}-00"}) as span:
         sent = span.inject(None)
         with written.sdk.start_as_current_span("inside"):
@@ -134,7 +133,7 @@ def test_a_trace_that_its_caller_does_not_record_is_passed_on_and_not_recorded(w
 
 
 @pytest.mark.parametrize(("error", "error_type"), [(KeyError("secret"), "KeyError"), (None, "tool_error")])
-def test_a_failure_has_its_kind_and_not_its_text(written: Written, error: Exception | None, error_type: str) -> None:
+def test_a_failure_has_its_kind_and_not_its_text(written: Encoded, error: Exception | None, error_type: str) -> None:
     def fails() -> None:
         with written.call(None) as span:
             if error:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
+from types import SimpleNamespace
 from typing import Any, cast
 
-import aiohttp
 import pytest
 
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.events import lookup
 from a2c_smcp.server import Settings, create_app
+from a2c_smcp.server.auth.authentication import Principal
 from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.observation import EventRefused
-from tests.cli.programs import Place
-from tests.cli.test_workers import Crew
+from a2c_smcp.server.observation.happened import EventRefused
 from tests.conftest import TRANSPORTS
 from tests.peer import Peer
+from tests.stage.crew import Crew
+from tests.stage.metrics import scrape, total
+from tests.stage.place import Place
 
 Samples = dict[str, float]
 
@@ -29,35 +32,12 @@ FAILED = {"content": [{"type": "text", "text": "no"}], "isError": True}
 
 async def test_what_was_gathered_in_a_turn_is_counted_before_metrics_are_read() -> None:
     app = create_app(Settings(metrics=True))
-    refused = EventRefused(cast(Connection, None), lookup("client:tool_call"), BadRequest("no"))
+    client = cast(Connection, SimpleNamespace(principal=Principal("key")))
+    refused = EventRefused(client, lookup("client:tool_call"), BadRequest("no"))
     for count in (1, 2):
         app.observation.report_refused(refused)
         assert app.metrics.value("a2c_calls_total", event="client:tool_call", outcome="bad_request") == count
     await app.close()
-
-
-async def scrape(url: str) -> Samples:
-    """The samples of one scrape. Each metric is announced, and its series stand together."""
-    connector = aiohttp.TCPConnector(force_close=True)
-    async with aiohttp.ClientSession(connector=connector) as session, session.get(f"{url}/metrics") as response:
-        assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        text = await response.text()
-    samples: Samples = {}
-    announced: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("# TYPE "):
-            announced.append(line.split()[2])
-        elif not line.startswith("#"):
-            series, _, value = line.rpartition(" ")
-            assert re.match(rf"{announced[-1]}(_bucket|_sum|_count)?(\{{|$)", series), line
-            assert series not in samples
-            samples[series] = float(value)
-    assert len(set(announced)) == len(announced)
-    return samples
-
-
-def total(samples: Samples, start: str) -> float:
-    return sum(value for series, value in samples.items() if re.match(rf"{start}(\{{|$)", series))
 
 
 @pytest.mark.covers("metrics")
@@ -122,7 +102,8 @@ async def test_a_scrape_of_any_worker_has_the_numbers_of_all(place: Place) -> No
         try:
             await until_one_is_down(crew.url)
         finally:
-            os.kill(paused, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # its parent ends a worker that stands still
+                os.kill(paused, signal.SIGCONT)
     finally:
         await asyncio.gather(*(peer.close() for peer in peers))
 

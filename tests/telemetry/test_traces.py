@@ -3,59 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cli.programs import Place
 from tests.program import forked
+from tests.stage.place import Place
+from tests.stage.spans import PROGRAMS, Span, spans_in, trace_of
 
-PROGRAMS = Path(__file__).parent / "programs"
+pytestmark = pytest.mark.covers("traces")
+
+PASSWORD = "hunter2xyz"
 SERVICES = ("program", "server", "computer", "tools")
-
-
-class Span(NamedTuple):
-    """A span as a file has it."""
-
-    service: str
-    name: str
-    kind: str
-    trace: str
-    id: str
-    parent: str
-    attributes: dict[str, Any]
-    is_error: bool
-    began: int
-    ended: int
-
-    def has(self, **attributes: Any) -> bool:
-        return all(self.attributes.get(name.replace("__", ".")) == value for name, value in attributes.items())
-
-
-KINDS = {1: "internal", 2: "server", 3: "client"}
-
-
-def spans_in(file: Path) -> list[Span]:
-    found = []
-    for line in file.read_text("utf-8").splitlines():
-        (resource,) = json.loads(line)["resourceSpans"]
-        service = next(
-            a["value"]["stringValue"] for a in resource["resource"]["attributes"] if a["key"] == "service.name"
-        )
-        for span in (span for scope in resource["scopeSpans"] for span in scope["spans"]):
-            attributes = {each["key"]: next(iter(each["value"].values())) for each in span["attributes"]}
-            times = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
-            ids = span["traceId"], span["spanId"], span.get("parentSpanId", "")
-            kind, is_error = KINDS[span["kind"]], span["status"]["code"] == 2
-            found.append(
-                Span(service.removeprefix("a2c-smcp "), span["name"], kind, *ids, attributes, is_error, *times)
-            )
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +35,12 @@ async def some_calls(folder: Path) -> None:
         "args": [str(PROGRAMS / "tools_server.py"), str(folder / "tools.jsonl")],
         "tool_meta": {"book": {"auto_apply": False}},
         "default_tool_meta": {"auto_apply": True},
+        "env": {"DB_URL": f"postgres://admin:{PASSWORD}@db/x"},
     }
     config = place.write({"tools": tools})
     try:
         server = await place.start("server", "--port", "0", A2C_TRACE_FILE=str(folder / "server.jsonl"))
-        url = (await server.says("listening on ")).removeprefix("listening on ")
+        url = await server.listens()
         words = ("--name", "laptop", "--url", url, "--config", str(config), "--approve-by", "client")
         computer = await place.start("computer", *words, A2C_TRACE_FILE=str(folder / "computer.jsonl"))
         await computer.says("joined ")
@@ -94,19 +57,13 @@ async def some_calls(folder: Path) -> None:
             "book Monday: 4",
             "missing 404",
             "count 20000",
+            "postgres://***@db/x no rows",
         ]
         for each in (computer, server):
             each.signal(signal.SIGTERM)
             assert await each.ends() == 0
     finally:
         await place.end()
-
-
-def trace_of(spans: list[Span], name: str) -> list[Span]:
-    """All spans of the trace that the caller's program began under this name, in the order in which they began."""
-    (root,) = [span for span in spans if span.name == name]
-    assert (root.service, root.parent) == ("program", "")
-    return sorted((span for span in spans if span.trace == root.trace), key=lambda span: span.began)
 
 
 def tree_of(spans: list[Span]) -> list[str]:
@@ -122,7 +79,6 @@ def tree_of(spans: list[Span]) -> list[str]:
     return below("", 0)
 
 
-@pytest.mark.covers("traces")
 def test_a_call_is_one_trace_below_the_span_of_the_callers_program(spans: list[Span]) -> None:
     found = trace_of(spans, "work with add")
     assert tree_of(found) == [
@@ -142,7 +98,6 @@ def test_a_call_is_one_trace_below_the_span_of_the_callers_program(spans: list[S
             assert span.ended <= parent.ended
 
 
-@pytest.mark.covers("traces")
 def test_spans_have_the_attributes_of_the_conventions(spans: list[Span]) -> None:
     _, agent, server, computer, request, tool, _ = trace_of(spans, "work with add")
     req_id = agent.attributes["a2c.req_id"]
@@ -155,7 +110,6 @@ def test_spans_have_the_attributes_of_the_conventions(spans: list[Span]) -> None
     assert request.attributes["jsonrpc.request.id"] == tool.attributes["jsonrpc.request.id"]
 
 
-@pytest.mark.covers("traces")
 def test_an_approval_and_a_question_are_spans_of_their_own(spans: list[Span]) -> None:
     found = trace_of(spans, "work with book")
     shown = tree_of(found)
@@ -178,7 +132,6 @@ def test_an_approval_and_a_question_are_spans_of_their_own(spans: list[Span]) ->
     assert {span.service for span in answers} <= {"program", "server"}
 
 
-@pytest.mark.covers("traces")
 @pytest.mark.parametrize(("tool", "error_type"), [("fail", "tool_error"), ("missing", "ToolNotFound")])
 def test_a_failure_is_marked_without_its_text(spans: list[Span], tool: str, error_type: str) -> None:
     found = trace_of(spans, f"work with {tool}")
@@ -189,17 +142,22 @@ def test_a_failure_is_marked_without_its_text(spans: list[Span], tool: str, erro
     assert ("computer", error_type) in failed
 
 
-@pytest.mark.covers("traces")
 def test_a_large_request_which_the_server_forgets_has_its_span(spans: list[Span]) -> None:
     (server,) = [span for span in trace_of(spans, "work with count") if span.service == "server"]
     assert server.has(gen_ai__tool__name="count", a2c__outcome="ok")
 
 
-@pytest.mark.covers("traces")
 def test_other_requests_are_part_of_the_callers_trace_too(spans: list[Span]) -> None:
     found = [(span.service, span.name) for span in trace_of(spans, "work with a list")]
     assert ("program", "client:get_tools") in found
     assert ("server", "client:get_tools") in found
+
+
+@pytest.mark.covers("traces", "secrets-masked")
+def test_the_password_in_the_uri_of_a_resource_is_in_no_span_of_ours(spans: list[Span]) -> None:
+    (read,) = [span for span in spans if span.service == "computer" and span.name == "resources/read"]
+    assert read.has(mcp__method__name="resources/read", network__transport="pipe")
+    assert PASSWORD not in repr([span for span in spans if span.service != "tools"])
 
 
 def test_a_file_of_spans_is_private_to_its_owner(tmp_path: Path) -> None:
@@ -214,7 +172,7 @@ import sys, time
 from pathlib import Path
 from a2c_smcp.errors import NotAuthenticated
 from a2c_smcp.server import Settings, create_app
-from a2c_smcp.server.observation import HandshakeRefused
+from a2c_smcp.server.observation.happened import HandshakeRefused
 from a2c_smcp.telemetry.exporting import export_traces
 
 app = create_app(Settings())
@@ -225,7 +183,6 @@ assert app.observation.is_watched
 """
 
 
-@pytest.mark.covers("traces")
 def test_a_provider_that_is_set_after_the_server_was_made_is_used_from_the_next_client_on(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _LATE, str(tmp_path / "spans.jsonl")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

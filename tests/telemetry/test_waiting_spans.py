@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.programs import PATIENCE, Place
 from tests.computer.supervised import SERVERS
 from tests.ports import free_port
 from tests.program import forked
-from tests.server.test_program import Program
-from tests.telemetry.test_traces import PROGRAMS, Span, spans_in, trace_of
+from tests.stage.place import PATIENCE, Place
+from tests.stage.program import Program
+from tests.stage.spans import PROGRAMS, Span, spans_in, trace_of
 from tests.waiting import until
+
+pytestmark = pytest.mark.covers("traces")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,6 @@ async def calls_that_wait(folder: Path) -> None:
         await place.end()
 
 
-@pytest.mark.covers("traces")
 def test_the_wait_for_a_connection_and_the_second_sending_are_spans_below_the_call(spans: list[Span]) -> None:
     found = trace_of(spans, "work that is sent again")
     (call,) = [span for span in found if span.name == "execute_tool hold" and span.kind == "client"]
@@ -71,7 +72,6 @@ def test_the_wait_for_a_connection_and_the_second_sending_are_spans_below_the_ca
     assert not resends[-1].is_error
 
 
-@pytest.mark.covers("traces")
 def test_the_wait_for_a_turn_is_a_span_below_the_call_on_the_computer(spans: list[Span]) -> None:
     found = trace_of(spans, "work in a queue")
     queue = max((span for span in found if span.name == "a2c.queue"), key=lambda span: span.ended - span.began)

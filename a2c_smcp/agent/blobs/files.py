@@ -19,8 +19,6 @@ from urllib.parse import unquote, urlsplit
 
 from a2c_smcp.loops import in_thread
 
-__all__ = ["file_name", "write_file"]
-
 _UNSAFE = re.compile(r"[^\w.-]+")
 _LONGEST = 100
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)  # names of devices on Windows

@@ -1,1 +1,1 @@
-"""What MCP servers of computers offer to read: resources, prompts, and who these servers are."""
+"""Reading from the MCP servers of computers: resources, prompts, and the list of servers."""

@@ -1,10 +1,9 @@
-"""Plain calls of tools over HTTP by clients of 2026-07-28, answered without the SDK's way of several tasks and models.
+"""Plain calls of tools over HTTP by clients of 2026-07-28, answered without the SDK's several tasks and models.
 
 A call is plain if everything about it is as usual: the headers that MCP wants, once each, and equal to the body; a body
-of no more than `_SHORT` bytes; a tool that is offered now; no progress, logs, answers or headers for arguments that are
-asked for; no tracing. Whatever is not plain goes on to the SDK as it came, also every request that is wrong: only the
-SDK refuses. A plain call is answered by the same handler (`OfficeServer.call_tool`), whose result is sent as the SDK
-would send it.
+whose length they say; a tool that is listed now; no progress, logs, answers or headers for arguments; no tracing. All
+other requests go on to the SDK as they came, also invalid ones: only the SDK refuses. A plain call is
+answered by the same handler (`OfficeServer.call_tool`), and its result is sent as the SDK would send it.
 
 One task of the web server waits for the answer. If that takes longer than `_SHORT_WAIT`, a second one waits for the
 client to go, which cancels the call; after `_SILENCE` more, a stream is begun, and kept open by comments.
@@ -21,27 +20,23 @@ from typing import Any, Literal, NamedTuple, cast
 import mcp_types as types
 import msgspec
 import orjson
-from mcp.server.connection import Connection
-from mcp.server.context import ServerRequestContext
-from mcp.server.streamable_http import check_accept_headers
-from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
-from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, x_mcp_header_map
+from mcp import MCPError
+from mcp.server import ServerRequestContext
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.requests import Request as HTTPRequest
 
-from a2c_smcp.bridge.serving.server import OfficeServer
-from a2c_smcp.http.asgi import ASGIApp, Receive, Scope, Send, until_disconnect
-from a2c_smcp.registry.remote.announcing import Request
+from a2c_smcp.bridge.serving.calls import OfficeServer
+from a2c_smcp.protocol.codec import collector_paused
+from a2c_smcp.registry.remote.rounds import Request
+from a2c_smcp.registry.remote.sdk import HTTP_STATUS, Connection, RequestCheck, has_header_arguments
 from a2c_smcp.telemetry import tracing
-
-__all__ = ["PlainCalls"]
+from a2c_smcp.web import ASGIApp, Receive, Scope, Send, until_disconnect
 
 logger = logging.getLogger(__name__)
 
 _METHOD = "tools/call"
 _RESERVED = "io.modelcontextprotocol/"
-_SHORT = 64 * 1024
 _SHORT_WAIT = 0.05  # seconds: most calls end before, and need no second task
 _SILENCE = 15.0
 """Seconds after which a proxy may close a connection on which nothing is sent."""
@@ -75,7 +70,7 @@ _BODY = msgspec.json.Decoder(_PlainBody)
 
 
 class _PlainClient(NamedTuple):
-    """What the SDK's session says about a client."""
+    """A client, with the attributes of the SDK's session."""
 
     client_capabilities: types.ClientCapabilities | None
     client_params: types.InitializeRequestParams | None
@@ -92,7 +87,7 @@ class PlainCalls:
 
     def __init__(self, app: ASGIApp, server: OfficeServer, path: str, security: TransportSecuritySettings) -> None:
         self._app, self._server, self._path = app, server, path
-        self._security = TransportSecurityMiddleware(security)
+        self._check = RequestCheck(security)
         self._usual: set[tuple[bytes | None, ...]] = set()
         self._clients: dict[tuple[bytes, bytes], _PlainClient] = {}
         self._schemas: dict[str, tuple[Mapping[str, Any], bool]] = {}
@@ -105,7 +100,7 @@ class PlainCalls:
         message = await receive()
         call = None if message.get("more_body") else self._call(scope, name, message.get("body", b""))
         if call is None:
-            await self._app(scope, _again(message, receive), send)
+            await self._app(scope, again(message, receive), send)
         else:
             await _Exchange(call, self._server, send).answer(receive)
 
@@ -114,19 +109,16 @@ class PlainCalls:
         if scope["method"] != "POST" or scope["path"] != self._path:
             return None
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        if len(headers) < len(scope["headers"]) or not _is_short_call(headers):
+        if len(headers) < len(scope["headers"]) or not _is_call(headers):
             return None
         return headers[b"mcp-name"].decode("latin-1") if await self._are_usual(scope, headers) else None
 
     async def _are_usual(self, scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether the SDK would accept a request with these headers."""
+        """True if the SDK would accept a request with these headers."""
         known = tuple(map(headers.get, _LOOKED_AT))
         if known in self._usual:
             return True
-        request = HTTPRequest(scope)
-        if check_accept_headers(request) != (True, True):
-            return False
-        if await self._security.validate_request(request, is_post=True) is not None:
+        if not await self._check.admits_call(HTTPRequest(scope)):
             return False
         _make_room(self._usual)
         self._usual.add(known)
@@ -135,7 +127,8 @@ class PlainCalls:
     def _call(self, scope: Scope, name: str, body: bytes) -> _PlainCall | None:
         """The call in a body; `None` if it is not a plain call of this tool."""
         try:
-            request = _BODY.decode(body)
+            with collector_paused(len(body)):
+                request = _BODY.decode(body)
         except (ValueError, RecursionError):
             return None
         params = request.params
@@ -167,21 +160,21 @@ class PlainCalls:
             return None
         key = bytes(capabilities), bytes(info or b"null")
         if (client := self._clients.get(key)) is None:
-            said = Connection.from_envelope(LATEST_MODERN_VERSION, _value(key[1]), _value(key[0]))
-            if said.client_capabilities is None or (info is not None and said.client_params is None):
+            sdk = Connection.from_envelope(LATEST_MODERN_VERSION, _value(key[1]), _value(key[0]))
+            if sdk.client_capabilities is None or (info is not None and sdk.client_params is None):
                 return None
             _make_room(self._clients)
-            client = self._clients[key] = _PlainClient(said.client_capabilities, said.client_params)
+            client = self._clients[key] = _PlainClient(sdk.client_capabilities, sdk.client_params)
         return client
 
     def _is_offered(self, name: str) -> bool:
-        """Whether there is a tool of this name, none of whose arguments is sent as a header."""
+        """True if a tool has this name, and none of its arguments is sent as a header."""
         schema = self._server.input_schema(name)
         if schema is None:
             return False
         known, is_plain = self._schemas.get(name, ({}, False))
         if known is not schema:
-            is_plain = not x_mcp_header_map(schema)
+            is_plain = not has_header_arguments(schema)
             _make_room(self._schemas)
             self._schemas[name] = schema, is_plain
         return is_plain
@@ -227,9 +220,9 @@ class _Exchange:
 
     def _stop_watching(self) -> None:
         leaving, self._leaving = self._leaving, None
-        for each in (leaving, self._stream):
-            if each:
-                each.cancel()
+        for task in (leaving, self._stream):
+            if task:
+                task.cancel()
 
     async def _answered(self) -> tuple[int, bytes]:
         """Status and body of the answer."""
@@ -239,8 +232,8 @@ class _Exchange:
             result = await self._server.call_plainly(call.context, cast(Any, call.params))
             return 200, _json({**head, "result": result})
         except MCPError as error:
-            said = error.error.model_dump(by_alias=True, mode="json", exclude_none=True)
-            return ERROR_CODE_HTTP_STATUS.get(error.error.code, 200), _json({**head, "error": said})
+            fields = error.error.model_dump(by_alias=True, mode="json", exclude_none=True)
+            return HTTP_STATUS.get(error.error.code, 200), _json({**head, "error": fields})
 
     async def _write(self, status: int, answer: bytes) -> None:
         if self._has_begun:
@@ -262,16 +255,14 @@ class _Exchange:
             await asyncio.sleep(_SILENCE)
 
 
-def _is_short_call(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether these are headers of a call with a short body, none of whose arguments is a header."""
+def _is_call(headers: Mapping[bytes, bytes]) -> bool:
+    """True for the headers of a call whose body has a length, without arguments as headers."""
     if b"mcp-name" not in headers or not headers.items() >= _EXPECTED:
         return False
-    length = headers.get(b"content-length", b"")
-    is_short = length.isdigit() and len(length) < 8 and int(length) <= _SHORT
-    return is_short and b"mcp-param-" not in b" ".join(headers)
+    return b"content-length" in headers and b"mcp-param-" not in b" ".join(headers)
 
 
-def _again(message: MutableMapping[str, Any], receive: Receive) -> Receive:
+def again(message: MutableMapping[str, Any], receive: Receive) -> Receive:
     """`receive`, after a message that was received before."""
     waiting = [message]
 

@@ -1,25 +1,22 @@
-"""Sessions of clients of older revisions over HTTP, and the messages that are kept to resume a stream that was cut.
+"""Sessions of clients of older revisions over HTTP: clients that are gone, and messages kept to resume a cut stream.
 
 A stream is named by the id of a request, which only its own session makes unique. So each session has an event store of
 its own (`_SessionEvents`), and can never be sent the messages of another. All of them share one budget of bytes: the
-oldest messages are dropped first, whosever they are. The id of an event is `SESSION.NUMBER.STREAM`.
+oldest messages are dropped first, whosever they are. The id of an event is `SESSION.NUMBER`.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
-from itertools import count
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count, dropwhile, islice
 from secrets import token_hex
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
-from weakref import WeakValueDictionary
 
 from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import JSONRPCMessage
-
-__all__ = ["KeptEvents", "SessionManager"]
 
 _LEAST = 200
 """Bytes that are counted for a message beside its texts."""
@@ -38,40 +35,32 @@ class KeptEvents:
     def __init__(self, most: int) -> None:
         self._most = most
         self._size = 0
-        self._events: OrderedDict[int, _KeptEvent] = OrderedDict()
+        self._events: OrderedDict[EventId, _KeptEvent] = OrderedDict()
         self._numbers = count(1)
-        self._sessions: WeakValueDictionary[str, _SessionEvents] = WeakValueDictionary()
 
     def session(self) -> EventStore:
         """The store of a new session."""
-        name = token_hex(8)
-        self._sessions[name] = store = _SessionEvents(self, name)
-        return store
+        return _SessionEvents(self, token_hex(8))
 
     def add(self, session: str, stream: StreamId, message: JSONRPCMessage | None) -> EventId:
-        number, size = next(self._numbers), _LEAST + _weight(_content(message))
-        self._events[number] = _KeptEvent(session, stream, message, size)
+        content = getattr(message, "result", None) or getattr(message, "params", None)
+        event_id, size = f"{session}.{next(self._numbers)}", _LEAST + _weight(content)
+        self._events[event_id] = _KeptEvent(session, stream, message, size)
         self._size += size
         while self._size > self._most:
             _, oldest = self._events.popitem(last=False)
             self._size -= oldest.size
-        return _id(session, number, stream)
-
-    def ended_stream(self, event_id: EventId) -> StreamId | None:
-        """The stream of an event, if that is of a session which has ended, perhaps with another process."""
-        session, number, stream = _parts(event_id)
-        return stream if number and session not in self._sessions else None
+        return event_id
 
     def after(self, session: str, event_id: EventId) -> tuple[StreamId, list[tuple[EventId, JSONRPCMessage]]] | None:
-        """The stream of an event, and what followed in it; `None` if it is not kept, or of another session."""
-        _, number, _ = _parts(event_id)
-        known = self._events.get(number)
+        """The stream of an event, and its later events; `None` if it is not kept, or of another session."""
+        known = self._events.get(event_id)
         if known is None or known.session != session:
             return None
         later = [
-            (_id(session, other, event.stream), event.message)
-            for other, event in self._events.items()
-            if other > number and (event.session, event.stream) == (session, known.stream) and event.message
+            (other, event.message)
+            for other, event in islice(dropwhile(lambda kept: kept[0] != event_id, self._events.items()), 1, None)
+            if (event.session, event.stream) == (session, known.stream) and event.message
         ]
         return known.stream, later
 
@@ -84,33 +73,13 @@ class _SessionEvents(EventStore):
         return self._kept.add(self._session, stream_id, message)
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
-        found = self._kept.after(self._session, last_event_id)
-        if found is None:
+        events = self._kept.after(self._session, last_event_id)
+        if events is None:
             return None
-        stream, later = found
+        stream, later = events
         for event_id, message in later:
             await send_callback(EventMessage(message, event_id))
         return stream
-
-
-class SessionManager(StreamableHTTPSessionManager):
-    """The SDK's, which reads `event_store` once for each session."""
-
-    def __init__(self, *arguments: Any, kept: KeptEvents, **options: Any) -> None:
-        self._kept = kept
-        super().__init__(*arguments, **options)
-
-    @property
-    def event_store(self) -> EventStore | None:
-        return self._kept.session()
-
-    @event_store.setter
-    def event_store(self, _: EventStore | None) -> None:
-        """The SDK's constructor sets it."""
-
-
-def _content(message: JSONRPCMessage | None) -> Any:
-    return getattr(message, "result", None) or getattr(message, "params", None)
 
 
 def _weight(value: Any) -> int:
@@ -118,16 +87,62 @@ def _weight(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
-        return sum(len(key) + _weight(each) for key, each in value.items())
+        return sum(len(key) + _weight(item) for key, item in value.items())
     return sum(map(_weight, value)) if isinstance(value, list) else 8
 
 
-def _id(session: str, number: int, stream: StreamId) -> EventId:
-    return f"{session}.{number}.{quote(stream, safe='')}"
+# A client that is gone, although its session stays: many stop a call by closing its stream, or are killed.
+#
+# Every open HTTP request of a session is a sign of its client: that of a call, and the stream of notices. If there was
+# none for a while (`pause`), what waits for a person on behalf of this session is withdrawn, and again after the same
+# time until nothing of it is left, because a call that runs may ask somebody later. A client that is back in time, by
+# any request, keeps everything.
 
 
-def _parts(event_id: EventId) -> tuple[str, int, StreamId]:
-    """Session, number and stream of an event. The number is 0 if this is no such id."""
-    session, _, rest = event_id.partition(".")
-    digits, _, stream = rest.partition(".")
-    return session, int(digits) if digits.isdecimal() and len(digits) < 20 else 0, unquote(stream)
+class ClientPresence:
+    """The open requests of each session, and how to withdraw what waits for somebody. `pause` is in seconds."""
+
+    def __init__(self, pause: float) -> None:
+        self._pause = pause
+        self._open: Counter[str] = Counter()
+        self._waiting: dict[str, set[Callable[[], None]]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    @contextmanager
+    def request(self, session: str) -> Iterator[None]:
+        """Encloses a request of this session over HTTP, from its head to the end of its stream."""
+        self._open[session] += 1
+        if timer := self._timers.pop(session, None):
+            timer.cancel()
+        try:
+            yield
+        finally:
+            self._open[session] -= 1
+            self._watch(session)
+
+    @contextmanager
+    def watching(self, session: str, withdraw: Callable[[], None]) -> Iterator[None]:
+        """Encloses a call of this session. `withdraw` is called if the client is gone."""
+        self._waiting.setdefault(session, set()).add(withdraw)
+        self._watch(session)
+        try:
+            yield
+        finally:
+            self._waiting[session].discard(withdraw)
+            if not self._waiting[session]:
+                del self._waiting[session]
+                if timer := self._timers.pop(session, None):
+                    timer.cancel()
+
+    def _watch(self, session: str) -> None:
+        if self._open[session] > 0:
+            return
+        del self._open[session]
+        if session in self._waiting and session not in self._timers:
+            self._timers[session] = asyncio.get_running_loop().call_later(self._pause, self._withdraw, session)
+
+    def _withdraw(self, session: str) -> None:
+        del self._timers[session]
+        for withdraw in [*self._waiting[session]]:
+            withdraw()
+        self._watch(session)

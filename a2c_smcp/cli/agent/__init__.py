@@ -1,1 +1,1 @@
-"""What the subcommands of `a2c-smcp agent` do in an office."""
+"""The work of the subcommands of `a2c-smcp agent` in an office."""

@@ -6,6 +6,7 @@ On a terminal, questions of the tool are put to the person there. Ctrl-C cancels
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import sys
 from collections.abc import Iterable
@@ -19,18 +20,13 @@ from uuid import uuid4
 import typer
 
 from a2c_smcp.agent import Answer, EmitOptions, Question
-from a2c_smcp.agent.blobs import Receive
-from a2c_smcp.cli.agent.files import file_failure, put_result, show_saved
-from a2c_smcp.cli.agent.run import OfficeContext
-from a2c_smcp.cli.conversation import Conversations
-from a2c_smcp.cli.errors import Failed, WrongUse, name_hint, result_remedy
-from a2c_smcp.cli.progress import Meter, spinning
-from a2c_smcp.cli.terminal import Terminal, printable, put_json, put_text
-from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError, ToolNotFound
+from a2c_smcp.agent.blobs.transfers import Receive
+from a2c_smcp.cli.agent.run import OfficeContext, file_failure, put_result, show_saved
+from a2c_smcp.cli.errors import Failed, WrongUse, result_remedy
+from a2c_smcp.cli.terminal import Conversations, Meter, Terminal, printable, put_json, put_text, spinning
+from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, SMCPError
 from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.results import SAVED_TO, CallToolResult
-
-__all__ = ["ToolCallWork", "read_arguments"]
 
 _PATIENCE = 5.0
 """Seconds to wait until a cancelled call has ended."""
@@ -52,12 +48,12 @@ def read_arguments(words: list[str], of: str = "a tool") -> dict[str, Any]:
 
 def _object(text: str, of: str) -> dict[str, Any]:
     try:
-        found = loads_exactly(text)
+        arguments = loads_exactly(text)
     except BadRequest as error:
         raise WrongUse(f"The arguments cannot be read: {error.about}", _FORMS) from None
-    if not isinstance(found, dict):
+    if not isinstance(arguments, dict):
         raise WrongUse(f"The arguments of {of} are a JSON object", _FORMS)
-    return found
+    return arguments
 
 
 def _value(text: str) -> Any:
@@ -87,13 +83,15 @@ class ToolCallWork:
         try:
             with spinning(context.terminal, f"{self.tool} on {self.computer}", "Ctrl-C cancels it") as meter:
                 result = await self._result(context, meter)
-        except ToolNotFound as error:
-            known = [tool["name"] for tool in await context.agent.get_tools(self.computer)]
-            raise Failed(error.message, name_hint(self.tool, known)) from None
         except BadRequest as error:
             remedy = f"a2c-smcp agent tools {self.computer} --json shows what its tools take."
             raise Failed(error.message, remedy) from None
         except CallTimeout as error:
+            if error.details.get("reason") in ("owner_silent", "client_silent"):
+                raise Failed(
+                    f"{error.about[0].upper()}{error.about[1:]}",
+                    "Ask them, and call again; --timeout gives them more time.",
+                ) from None
             longer = "" if self.extend else ", --extend as much as it needs while it shows progress"
             raise Failed(error.message, f"It was cancelled there; --timeout gives it more time{longer}.") from None
         except OSError as error:
@@ -109,16 +107,15 @@ class ToolCallWork:
             raise typer.Exit(1)
 
     async def _result(self, context: OfficeContext, meter: Meter) -> CallToolResult:
-        req_id, fetching = uuid4().hex, _Fetching(meter)
-        options = self._options(context, meter)
-        options["on_transfer"] = fetching.report
+        req_id, options = uuid4().hex, self._options(context, meter)
+        options["on_transfer"] = meter.report_bytes
         calling = asyncio.create_task(
             context.agent.emit_tool_call(self.computer, self.tool, self.params, self.timeout, req_id=req_id, **options)
         )
         try:
             return await asyncio.shield(calling)
         except asyncio.CancelledError:
-            if fetching.has_begun:
+            if meter.has_bytes:  # then the tool has run
                 calling.cancel()
                 await asyncio.gather(calling, return_exceptions=True)
                 context.terminal.show(f"{self.tool} has run on {self.computer}, its result was not fetched", "yellow")
@@ -184,20 +181,8 @@ _SAVED = ("image", "audio", "resource")
 def _unseen(content: Iterable[Any]) -> list[str]:
     """The types of content blocks that are neither text nor links, nor written to files."""
     blocks = [block for block in content if isinstance(block, dict)]
-    kinds = (block.get("type") for block in blocks if SAVED_TO not in (block.get("_meta") or {}))
-    return [str(kind) for kind in dict.fromkeys(kinds) if kind not in ("text", "resource_link")]
-
-
-class _Fetching:
-    """Whether the tool has run, and its result is on its way."""
-
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
-        self.has_begun = False
-
-    def report(self, done: float, total: float | None, message: str | None) -> None:
-        self.has_begun = True
-        self._meter.report_bytes(done, total)
+    kinds = (str(block.get("type")) for block in blocks if SAVED_TO not in (block.get("_meta") or {}))
+    return [kind for kind in dict.fromkeys(kinds) if kind not in ("text", "resource_link")]
 
 
 class PersonAtTerminal:
@@ -212,17 +197,17 @@ class PersonAtTerminal:
 
     async def __call__(self, question: Question) -> Answer:
         """Ask until there is an answer. A cancel ends the form: the question is withdrawn."""
-        from a2c_smcp.cli.browser import open_page
-        from a2c_smcp.cli.forms.form import Form
+        from a2c_smcp.cli.form import TerminalForm
+        from a2c_smcp.cli.sign_in import open_page
 
         who, goes_to = _parties(question)
-        form = Form(question, self._terminal, who=who, goes_to=goes_to, open_page=open_page)
+        form = TerminalForm(question, self._terminal, who=who, goes_to=goes_to, open_page=open_page)
         _drop_typed_keys()
         return await self._talks.converse(form.fill)
 
     @cached_property
     def _talks(self) -> Conversations:
-        from a2c_smcp.cli.prompt.editor import answer_reader
+        from a2c_smcp.cli.prompt.prompt import answer_reader
 
         return Conversations(self._terminal, answer_reader())
 
@@ -238,8 +223,12 @@ def _parties(question: Question) -> tuple[str, str]:
 
 def _drop_typed_keys() -> None:
     """Forget keys that were typed before the form could be seen: they answer nothing in it."""
-    try:
-        import termios
-    except ModuleNotFoundError:  # Windows
+    if os.name == "nt":
+        import msvcrt
+
+        while msvcrt.kbhit():  # type: ignore[attr-defined]
+            msvcrt.getwch()  # type: ignore[attr-defined]
         return
+    import termios
+
     termios.tcflush(sys.stdin, termios.TCIFLUSH)

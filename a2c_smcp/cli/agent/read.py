@@ -15,18 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from a2c_smcp.cli.agent.call import read_arguments
-from a2c_smcp.cli.agent.files import put_result, save
-from a2c_smcp.cli.agent.offers import argument_names, required_arguments, with_server_hints
-from a2c_smcp.cli.agent.run import OfficeContext
+from a2c_smcp.cli.agent.listings import arguments_of, with_server_hints
+from a2c_smcp.cli.agent.run import OfficeContext, put_result, save
 from a2c_smcp.cli.agent.show import UntilStopped
-from a2c_smcp.cli.errors import Failed, WrongUse, name_hint
-from a2c_smcp.cli.progress import spinning
-from a2c_smcp.cli.terminal import put_text
+from a2c_smcp.cli.errors import Failed, WrongUse
+from a2c_smcp.cli.terminal import put_text, spinning
 from a2c_smcp.errors import BadRequest, NotFound, SMCPError
-from a2c_smcp.protocol.chunks import from_base64
-from a2c_smcp.registry.calls.progress import OnProgress
-
-__all__ = ["PromptWork", "ReadWatch", "ReadWork", "read_prompt_arguments"]
+from a2c_smcp.protocol.names import name_hint
+from a2c_smcp.protocol.results import from_base64
+from a2c_smcp.registry.calls.context import OnProgress
 
 _SAID_BY_SERVER = (NotFound.code, SMCPError.code)
 """Codes of errors with which an MCP server refuses a request."""
@@ -46,29 +43,32 @@ class ReadWork:
 
     async def __call__(self, context: OfficeContext) -> None:
         with spinning(context.terminal, f"reading {self.uri}") as meter:
-            found = await self.fetch(context, meter.report_bytes)
+            answer = await self.fetch(context, meter.report_bytes)
         if self.output:
-            await self._write(self.output, found["contents"], context)
+            await self._write(self.output, answer["contents"], context)
         elif self.as_json:
-            self.put_json(found)
+            self.put_json(answer)
         else:
-            self.put(found["contents"])
+            self.put(answer["contents"])
 
     async def fetch(self, context: OfficeContext, on_transfer: OnProgress | None = None) -> dict[str, Any]:
         async with with_server_hints(context, self.computer, self.server):
             try:
-                found = await context.agent.read_resource(self.computer, self.server, self.uri, on_transfer=on_transfer)
+                answer = await context.agent.read_resource(
+                    self.computer, self.server, self.uri, on_transfer=on_transfer
+                )
             except SMCPError as error:
                 raise await self._explained(error, context) from None
-        if "contents" not in found:
+        if "contents" not in answer:
             raise SMCPError("the MCP server asks something before it gives this resource")
-        return found
+        return answer
 
     async def _explained(self, error: SMCPError, context: OfficeContext) -> Exception:
-        """What may be wrong: the URI."""
+        """The error, or a better one if the URI is unknown."""
         if error.code not in _SAID_BY_SERVER:
             return error
-        known = [each["uri"] for each in (await context.agent.get_resources(self.computer, self.server))["resources"]]
+        listed = (await context.agent.get_resources(self.computer, self.server))["resources"]
+        known = [resource["uri"] for resource in listed]
         if self.uri in known:
             return error
         close = difflib.get_close_matches(self.uri, known, n=1, cutoff=_CLOSE)
@@ -78,7 +78,7 @@ class ReadWork:
     def put(self, contents: list[dict[str, Any]]) -> None:
         """Print the contents. Raises `Failed` before anything is printed if a terminal would get bytes."""
         is_terminal = sys.stdout.isatty()
-        if is_terminal and (binary := next((each for each in contents if not _has_text(each)), None)):
+        if is_terminal and (binary := next((content for content in contents if not _has_text(content)), None)):
             kind = binary.get("mimeType") or "of no known type"
             raise Failed(f"{self.uri} is binary ({kind}), which a terminal cannot show", "--output FILE saves it.")
         for content in contents:
@@ -88,8 +88,8 @@ class ReadWork:
                 sys.stdout.buffer.write(_bytes_of(content))
         sys.stdout.flush()
 
-    def put_json(self, found: dict[str, Any], *, in_one_line: bool = False) -> None:
-        put_result(found, "--output FILE saves them", in_one_line=in_one_line)
+    def put_json(self, answer: dict[str, Any], *, in_one_line: bool = False) -> None:
+        put_result(answer, "--output FILE saves them", in_one_line=in_one_line)
 
     async def _write(self, file: Path, contents: list[dict[str, Any]], context: OfficeContext) -> None:
         if len(contents) != 1:
@@ -137,12 +137,12 @@ class ReadWatch(UntilStopped):
             await self._show(context)
 
     async def _show(self, context: OfficeContext) -> None:
-        found = await self._work.fetch(context)
+        answer = await self._work.fetch(context)
         if self._work.as_json:
-            self._work.put_json(found, in_one_line=True)
+            self._work.put_json(answer, in_one_line=True)
             return
         context.terminal.show(f"{datetime.now().astimezone():%H:%M:%S}  {self._work.uri}", "dim")
-        self._work.put(found["contents"])
+        self._work.put(answer["contents"])
 
     def on_resource_updated(self, computer: str, server: str, uri: str, office: str) -> None:
         self._changes.put_nowait(None)
@@ -166,42 +166,41 @@ class PromptWork:
     async def __call__(self, context: OfficeContext) -> None:
         async with with_server_hints(context, self.computer, self.server):
             try:
-                found = await context.agent.get_prompt(self.computer, self.server, self.name, self.arguments)
+                prompt = await context.agent.get_prompt(self.computer, self.server, self.name, self.arguments)
             except SMCPError as error:
                 raise await self._explained(error, context) from None
         if self.as_json:
-            put_result(found, "a pipe or a file gets them")
+            put_result(prompt, "a pipe or a file gets them")
         else:
-            self._put(found.get("messages", []), context)
+            self._put(prompt.get("messages", []), context)
 
     async def _explained(self, error: SMCPError, context: OfficeContext) -> Exception:
-        """What may be wrong: the name, or the arguments."""
+        """The error, or a better one if the name or the arguments are wrong."""
         if error.code not in (*_SAID_BY_SERVER, BadRequest.code):
             return error
         listed = (await context.agent.get_prompts(self.computer, self.server))["prompts"]
         known = {str(prompt["name"]): prompt for prompt in listed}
         if self.name not in known:
             return Failed(f"{self.server} has no prompt {self.name!r}", name_hint(self.name, [*known], "prompts"))
-        if missing := [name for name in required_arguments(known[self.name]) if name not in self.arguments]:
+        return self._wrong_arguments(arguments_of(known[self.name])) or error
+
+    def _wrong_arguments(self, known: Mapping[str, bool]) -> Failed | None:
+        if missing := [name for name, is_required in known.items() if is_required and name not in self.arguments]:
             words = " ".join(f"{name}=…" for name in missing)
             return Failed(f"The prompt {self.name!r} needs {' and '.join(missing)}", f"Add {words}.")
-        names = argument_names(known[self.name])
-        if unknown := [name for name in self.arguments if name not in names]:
-            takes = f"It takes {', '.join(names)}." if names else "It takes none."
+        if unknown := [name for name in self.arguments if name not in known]:
+            takes = f"It takes {', '.join(known)}." if known else "It takes none."
             return Failed(f"The prompt {self.name!r} has no argument {unknown[0]!r}", takes)
-        return error
+        return None
 
     def _put(self, messages: list[dict[str, Any]], context: OfficeContext) -> None:
         """Print the text of the messages, with who says it if they are several."""
-        parts = [_text_of(message.get("content")) for message in messages]
-        texts = [text for text in parts if text is not None]
+        found = [(message.get("role"), _text_of(message.get("content"))) for message in messages]
+        texts = [(role, text) for role, text in found if text is not None]
         if len(messages) == 1 and texts:
-            put_text(texts[0])
+            put_text(texts[0][1])
         elif texts:
-            roles = [
-                str(message.get("role")) for message, text in zip(messages, parts, strict=True) if text is not None
-            ]
-            put_text("\n\n".join(f"{role}:\n{text}" for role, text in zip(roles, texts, strict=True)))
+            put_text("\n\n".join(f"{role}:\n{text}" for role, text in texts))
         if len(texts) < len(messages):
             context.terminal.show("there is more than text: --json has it", "yellow")
 
@@ -220,7 +219,7 @@ def read_prompt_arguments(words: list[str]) -> dict[str, str]:
     if not (len(words) == 1 and (words[0] == "-" or words[0].lstrip()[:1] in ("{", "[", '"'))):
         read_arguments(words, "a prompt")
         return {key: text for key, _, text in (word.partition("=") for word in words)}
-    found = read_arguments(words, "a prompt")
-    if odd := [key for key, value in found.items() if not isinstance(value, str)]:
+    arguments = read_arguments(words, "a prompt")
+    if odd := [key for key, value in arguments.items() if not isinstance(value, str)]:
         raise WrongUse(f"The argument {odd[0]!r} is not a string", "Arguments of a prompt are strings.")
-    return found
+    return arguments

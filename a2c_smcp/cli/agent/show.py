@@ -1,4 +1,4 @@
-"""What `a2c-smcp agent` shows, as tables or JSON: tools, desktops, configurations, members, and events until Ctrl-C."""
+"""Output of `a2c-smcp agent`, as tables or JSON: tools, desktops, configurations, members, and events until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,29 +15,19 @@ import typer
 from a2c_smcp import mcp_events, smcp
 from a2c_smcp.agent import AgentEvents
 from a2c_smcp.cli.agent.run import OfficeContext
+from a2c_smcp.cli.errors import Failed, server_names_hint
 from a2c_smcp.cli.terminal import first_sentence, put_json, put_table, put_text
-from a2c_smcp.errors import ComputerNotFound, SMCPError
+from a2c_smcp.errors import ComputerNotFound, ServerNotFound, SMCPError
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.smcp import GET_TOOLS_EVENT, SMCPTool
 from a2c_smcp.types import Desktop
-
-__all__ = [
-    "DesktopWatch",
-    "UntilStopped",
-    "Watch",
-    "put_desktop",
-    "show_config",
-    "show_desktop",
-    "show_room",
-    "show_tools",
-]
 
 
 async def show_tools(context: OfficeContext, *, computer: str | None, tags: Sequence[str], as_json: bool) -> None:
     """List the tools of one computer or of all. Exits with 1, after the list, if a computer did not answer."""
     answers = {computer: await _tools_of(context, computer)} if computer else await _tools_of_all(context)
-    found = {name: answer for name, answer in answers.items() if isinstance(answer, _ComputerTools)}
-    tools = [_described(name, tool, answer) for name, answer in found.items() for tool in answer.tools]
+    listed = {name: answer for name, answer in answers.items() if isinstance(answer, _ComputerTools)}
+    tools = [_described(name, tool, answer) for name, answer in listed.items() for tool in answer.tools]
     wanted = [tool for tool in tools if set(tags) <= set(tool["tags"])]
     if as_json:
         put_json(wanted)
@@ -49,7 +39,7 @@ async def show_tools(context: OfficeContext, *, computer: str | None, tags: Sequ
 
 
 def _show_missing(context: OfficeContext, answers: Mapping[str, _ComputerTools | SMCPError]) -> None:
-    """What a list of tools lacks: servers that are still starting, and computers that gave no list."""
+    """Name what a list of tools lacks: servers that are still starting, and computers that gave no list."""
     failed = False
     for name, answer in answers.items():
         if isinstance(answer, SMCPError):
@@ -74,12 +64,12 @@ class _ComputerTools(NamedTuple):
 
 async def _tools_of(context: OfficeContext, computer: str) -> _ComputerTools:
     answer: Any = await context.agent.request(GET_TOOLS_EVENT, computer)
-    found = answer.get("tools") if isinstance(answer, Mapping) else None
-    if not isinstance(found, list):
+    tools = answer.get("tools") if isinstance(answer, Mapping) else None
+    if not isinstance(tools, list):
         raise SMCPError("the answer is not a list of tools")
     starting, approved = answer.get("starting"), answer.get("approved")
     return _ComputerTools(
-        [tool for tool in found if isinstance(tool, dict) and isinstance(tool.get("name"), str)],
+        [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)],
         [str(name) for name in starting] if isinstance(starting, list) else (),
         approved if isinstance(approved, bool | list) else (),
     )
@@ -110,16 +100,17 @@ async def show_desktop(
 
 
 async def show_config(context: OfficeContext, *, computer: str, as_json: bool) -> None:
-    found: Any = await context.agent.get_config(computer)
+    config: Any = await context.agent.get_config(computer)
     if as_json:
-        put_json(found)
+        put_json(config)
         return
-    if servers := _objects(found.get("servers")):
-        put_table(("server", "type", "runs", "state"), (_server_row(*each) for each in servers.items()))
+    if servers := _object(config.get("servers")):
+        put_table(("server", "type", "runs", "state"), (_server_row(name, _object(servers[name])) for name in servers))
     else:
         context.terminal.show(f"{computer} has no MCP servers")
-    if inputs := [each for each in found.get("inputs") or () if isinstance(each, Mapping)]:
-        put_table(("input", "type", "description"), ([str(each.get(key, "")) for key in _INPUT] for each in inputs))
+    if inputs := [entry for entry in config.get("inputs") or () if isinstance(entry, Mapping)]:
+        fields = ("id", "type", "description")
+        put_table(("input", *fields[1:]), ([str(entry.get(field, "")) for field in fields] for entry in inputs))
 
 
 async def show_room(context: OfficeContext, *, as_json: bool) -> None:
@@ -127,11 +118,8 @@ async def show_room(context: OfficeContext, *, as_json: bool) -> None:
     if as_json:
         put_json(members)
         return
-    rows = ((each["name"], each["role"], each.get("a2c_version", "")) for each in members)
+    rows = ((member["name"], member["role"], member.get("a2c_version", "")) for member in members)
     put_table(("name", "role", "protocol"), sorted(rows, key=lambda row: (row[1], row[0])))
-
-
-_INPUT = ("id", "type", "description")
 
 
 def _described(computer: str, tool: Mapping[str, Any], answer: _ComputerTools) -> dict[str, Any]:
@@ -163,14 +151,10 @@ def _server_row(name: str, server: Mapping[str, Any]) -> tuple[str, ...]:
 def _object(value: object) -> Mapping[str, Any]:
     """000: `meta` holds objects as JSON strings."""
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        read = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return {}
-    return found if isinstance(found, Mapping) else {}
-
-
-def _objects(value: object) -> dict[str, Mapping[str, Any]]:
-    return {name: _object(each) for name, each in _object(value).items()}
+    return read if isinstance(read, Mapping) else {}
 
 
 _SHOWN_BY_OTHER_METHODS = {
@@ -207,21 +191,28 @@ class UntilStopped(AgentEvents):
         raise await self._refusal.get()
 
 
-class Watch(UntilStopped):
+class _PrintsLines(UntilStopped):
+    """Prints lines from a queue, which may be limited."""
+
+    def __init__(self, most: int = 0) -> None:
+        super().__init__()
+        self._lines: asyncio.Queue[str] = asyncio.Queue(most)
+
+    async def _show(self) -> None:
+        while True:
+            put_text(await self._lines.get())
+
+
+class Watch(_PrintsLines):
     """The work of `a2c-smcp agent watch`: print a line for each event."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__()
         self._as_json = as_json
-        self._lines: asyncio.Queue[str] = asyncio.Queue()
 
     async def __call__(self, context: OfficeContext) -> None:
         context.terminal.show(f"watching office {context.office} (Ctrl-C ends it)")
         await self.run(self._show())
-
-    async def _show(self) -> None:
-        while True:
-            put_text(await self._lines.get())
 
     def on_computer_enter_office(self, data: dict[str, Any]) -> None:
         self._put("enter", data["computer"], "is here")
@@ -297,3 +288,48 @@ def put_desktop(desktop: list[Desktop], *, as_json: bool, in_one_line: bool = Fa
         put_json(desktop, in_one_line=in_one_line)
     elif desktop:
         put_text("\n\n".join(window.rstrip("\n") for window in desktop))
+
+
+# `a2c-smcp agent logs`: print what MCP servers of a computer log, until Ctrl-C.
+
+_WAITING = 1000
+"""Lines that may wait to be printed; of more, the newest are dropped."""
+
+
+class LogWatch(_PrintsLines):
+    """The work of `a2c-smcp agent logs`."""
+
+    def __init__(self, computer: str, server: str | None, level: mcp_events.LogLevel, *, as_json: bool) -> None:
+        super().__init__(_WAITING)
+        self._computer, self._server, self._level, self._as_json = computer, server, level, as_json
+        self._context: OfficeContext | None = None
+
+    async def __call__(self, context: OfficeContext) -> None:
+        self._context = context
+        try:
+            await context.agent.set_log_level(self._computer, self._level, self._server)
+        except ServerNotFound as error:
+            config: Any = await context.agent.get_config(self._computer)
+            raise Failed(error.message, server_names_hint(str(self._server), [*config.get("servers", {})])) from None
+        whose = f"{self._server} logs" if self._server else f"the MCP servers of {self._computer} log"
+        context.terminal.show(f"showing what {whose}, from {self._level} on (Ctrl-C ends it)")
+        await self.run(self._show())
+
+    def on_log(self, computer: str, log: dict[str, Any], office: str) -> None:
+        if not self._lines.full():
+            self._lines.put_nowait(self._line(log))
+
+    def on_computer_leave_office(self, data: dict[str, Any]) -> None:
+        if self._context and data["computer"] == self._computer:
+            self._context.terminal.show(f"{self._computer} has left; its logs go on when it is back", "yellow")
+
+    def _line(self, log: dict[str, Any]) -> str:
+        now = datetime.now().astimezone()
+        if self._as_json:
+            known = {key: log[key] for key in ("mcp_server", "level", "logger", "data") if key in log}
+            return dumps({"time": now.isoformat("T", "milliseconds"), "computer": self._computer, **known})
+        data = log.get("data")
+        text = data if isinstance(data, str) else dumps(data)
+        logger = f"{log['logger']}: " if log.get("logger") else ""
+        message = f"{logger}{text}".rstrip().replace("\n", "\n    ")
+        return f"{now:%H:%M:%S}  {log.get('mcp_server')}  {log.get('level')}  {message}"

@@ -9,18 +9,25 @@ from typing import Annotated
 import typer
 
 from a2c_smcp.cli import options
-from a2c_smcp.cli.agent import offers, shell_completion
-from a2c_smcp.cli.agent import show as listings
+from a2c_smcp.cli.agent import listings, show
 from a2c_smcp.cli.agent.call import ToolCallWork, read_arguments
-from a2c_smcp.cli.agent.files import PutWork
-from a2c_smcp.cli.agent.group import AsJSON, Computer, JSONOrTable, OneComputer, OneServer, Server, agent, command
-from a2c_smcp.cli.agent.logs import LogWatch, ServerLogLevel
+from a2c_smcp.cli.agent.group import (
+    Arguments,
+    Computer,
+    OneComputer,
+    OneServer,
+    Output,
+    Server,
+    ToWatch,
+    agent,
+    command,
+)
+from a2c_smcp.cli.agent.listings import SkillWork, show_skills
 from a2c_smcp.cli.agent.read import PromptWork, ReadWatch, ReadWork, read_prompt_arguments
-from a2c_smcp.cli.agent.run import Work
-from a2c_smcp.cli.agent.show import DesktopWatch, Watch
-from a2c_smcp.cli.agent.skills import SkillWork, show_skills
+from a2c_smcp.cli.agent.run import PutWork, Work
+from a2c_smcp.cli.agent.show import DesktopWatch, LogWatch, Watch
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.terminal import is_for_programs
+from a2c_smcp.mcp_events import LogLevel
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 
 __all__ = ["agent"]
@@ -30,7 +37,7 @@ __all__ = ["agent"]
 def tools(
     computer: OneComputer = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", help="Only those with this tag; repeat for more.")] = None,
-    as_json: JSONOrTable = None,
+    as_json: options.AsJSON = False,
 ) -> Work:
     """List the tools of all computers, or of one.
 
@@ -40,24 +47,14 @@ def tools(
     a2c-smcp agent tools
     a2c-smcp agent tools laptop --json
     """
-    return partial(listings.show_tools, computer=computer, tags=tag or [], as_json=is_for_programs(as_json))
+    return partial(show.show_tools, computer=computer, tags=tag or [], as_json=as_json)
 
 
 @command
 def call(
     computer: Computer,
-    tool: Annotated[
-        str,
-        typer.Argument(
-            help="The tool, by the name that `tools` shows.",
-            show_default=False,
-            autocompletion=shell_completion.tools,
-        ),
-    ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(help="JSON, or KEY=VALUE words, or - for JSON on stdin.", show_default=False),
-    ] = None,
+    tool: Annotated[str, typer.Argument(help="The tool, by the name that `tools` shows.", show_default=False)],
+    arguments: Arguments = None,
     timeout: Annotated[
         int, typer.Option("--timeout", help="How many seconds it may take.", min=1, max=MAX_TIMEOUT)
     ] = 60,
@@ -69,7 +66,7 @@ def call(
         Path | None,
         typer.Option("--save", metavar="DIR", help="Write images, audio and files of the result into this folder."),
     ] = None,
-    as_json: AsJSON = False,
+    as_json: options.AsJSON = False,
 ) -> Work:
     """Call a tool. Its text goes to stdout, or to stderr if it fails (exit code 1).
 
@@ -84,8 +81,8 @@ def call(
     a2c-smcp agent call laptop screenshot --save pictures
     echo '{"a": 2, "b": 3}' | a2c-smcp agent call laptop add - --json
     """
-    folder = options.checked_folder(save, "--save")
-    return ToolCallWork(computer, tool, read_arguments(arguments or []), timeout, as_json, extend, folder)
+    options.check_folder(save, "--save")
+    return ToolCallWork(computer, tool, read_arguments(arguments or []), timeout, as_json, extend, save)
 
 
 @command
@@ -95,7 +92,7 @@ def put(
     hint: Annotated[
         str | None, typer.Option("--as", help="A name for it there; otherwise its own.", show_default=False)
     ] = None,
-    as_json: AsJSON = False,
+    as_json: options.AsJSON = False,
 ) -> Work:
     """Send a file to a computer, and print where it is there, to be given to a tool.
 
@@ -116,8 +113,8 @@ def desktop(
     computer: Computer,
     size: Annotated[int | None, typer.Option("--size", help="At most so many windows.", min=1)] = None,
     window: Annotated[str | None, typer.Option("--window", help="Only the window of this URI.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again whenever it changes, until Ctrl-C.")] = False,
-    as_json: AsJSON = False,
+    watch: ToWatch = False,
+    as_json: options.AsJSON = False,
 ) -> Work:
     """Look at the windows of a computer, the most important ones first.
 
@@ -129,11 +126,11 @@ def desktop(
     """
     if watch:
         return DesktopWatch(computer, size, window, as_json=as_json)
-    return partial(listings.show_desktop, computer=computer, size=size, window=window, as_json=as_json)
+    return partial(show.show_desktop, computer=computer, size=size, window=window, as_json=as_json)
 
 
 @command
-def config(computer: Computer, as_json: JSONOrTable = None) -> Work:
+def config(computer: Computer, as_json: options.AsJSON = False) -> Work:
     """Show the MCP servers of a computer and their inputs, without secrets.
 
     Example:
@@ -141,11 +138,11 @@ def config(computer: Computer, as_json: JSONOrTable = None) -> Work:
     \b
     a2c-smcp agent config laptop
     """
-    return partial(listings.show_config, computer=computer, as_json=is_for_programs(as_json))
+    return partial(show.show_config, computer=computer, as_json=as_json)
 
 
 @command
-def room(as_json: JSONOrTable = None) -> Work:
+def room(as_json: options.AsJSON = False) -> Work:
     """Show who is in the office.
 
     Example:
@@ -153,11 +150,11 @@ def room(as_json: JSONOrTable = None) -> Work:
     \b
     a2c-smcp agent room
     """
-    return partial(listings.show_room, as_json=is_for_programs(as_json))
+    return partial(show.show_room, as_json=as_json)
 
 
 @command
-def watch(as_json: AsJSON = False) -> Work:
+def watch(as_json: options.AsJSON = False) -> Work:
     """Print a line for each computer that comes or goes and for each change, until Ctrl-C.
 
     Examples:
@@ -173,10 +170,8 @@ def watch(as_json: AsJSON = False) -> Work:
 def logs(
     computer: Computer,
     server: OneServer = None,
-    level: Annotated[
-        ServerLogLevel, typer.Option("--level", help="Only messages of this level and above.")
-    ] = ServerLogLevel.info,
-    as_json: AsJSON = False,
+    level: Annotated[LogLevel, typer.Option("--level", help="Only messages of this level and above.")] = "info",
+    as_json: options.AsJSON = False,
 ) -> Work:
     """Print what the MCP servers of a computer log, until Ctrl-C. With --json, one object per line.
 
@@ -192,7 +187,7 @@ def logs(
 @command
 def servers(
     computer: OneComputer = None,
-    as_json: JSONOrTable = None,
+    as_json: options.AsJSON = False,
 ) -> Work:
     """List the MCP servers of all computers, or of one: their state, what they offer, and how to use them.
 
@@ -202,7 +197,7 @@ def servers(
     a2c-smcp agent servers
     a2c-smcp agent servers laptop --json
     """
-    return partial(offers.show_servers, computer=computer, as_json=is_for_programs(as_json))
+    return partial(listings.show_servers, computer=computer, as_json=as_json)
 
 
 @command
@@ -210,7 +205,7 @@ def resources(
     computer: Computer,
     server: OneServer = None,
     templates: Annotated[bool, typer.Option("--templates", help="Patterns of URIs, instead of resources.")] = False,
-    as_json: JSONOrTable = None,
+    as_json: options.AsJSON = False,
 ) -> Work:
     """List the resources of a computer's MCP servers: texts and files that can be read.
 
@@ -220,8 +215,7 @@ def resources(
     a2c-smcp agent resources laptop
     a2c-smcp agent resources laptop library --templates
     """
-    as_json = is_for_programs(as_json)
-    return partial(offers.show_resources, computer=computer, server=server, templates=templates, as_json=as_json)
+    return partial(listings.show_resources, computer=computer, server=server, templates=templates, as_json=as_json)
 
 
 @command
@@ -229,11 +223,9 @@ def read(
     computer: Computer,
     server: Server,
     uri: Annotated[str, typer.Argument(help="The URI that `resources` shows.", show_default=False)],
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Write it into this file.", show_default=False)
-    ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again whenever it changes, until Ctrl-C.")] = False,
-    as_json: AsJSON = False,
+    output: Output = None,
+    watch: ToWatch = False,
+    as_json: options.AsJSON = False,
 ) -> Work:
     """Read a resource. Text goes to stdout; a binary one to a file or a pipe, never to a terminal.
 
@@ -251,7 +243,7 @@ def read(
 
 
 @command
-def prompts(computer: Computer, server: OneServer = None, as_json: JSONOrTable = None) -> Work:
+def prompts(computer: Computer, server: OneServer = None, as_json: options.AsJSON = False) -> Work:
     """List the prompts of a computer's MCP servers, with their arguments; those in brackets may be left out.
 
     Examples:
@@ -260,7 +252,7 @@ def prompts(computer: Computer, server: OneServer = None, as_json: JSONOrTable =
     a2c-smcp agent prompts laptop
     a2c-smcp agent prompts laptop library --json
     """
-    return partial(offers.show_prompts, computer=computer, server=server, as_json=is_for_programs(as_json))
+    return partial(listings.show_prompts, computer=computer, server=server, as_json=as_json)
 
 
 @command
@@ -268,19 +260,10 @@ def prompt(
     computer: Computer,
     server: Server,
     prompt_name: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROMPT",
-            help="The prompt, by the name that `prompts` shows.",
-            show_default=False,
-            autocompletion=shell_completion.prompts,
-        ),
+        str, typer.Argument(metavar="PROMPT", help="The prompt, by the name that `prompts` shows.", show_default=False)
     ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(help="JSON, or KEY=VALUE words, or - for JSON on stdin.", show_default=False),
-    ] = None,
-    as_json: AsJSON = False,
+    arguments: Arguments = None,
+    as_json: options.AsJSON = False,
 ) -> Work:
     """Print a prompt with its arguments filled in, ready for a language model.
 
@@ -296,7 +279,7 @@ def prompt(
 @command
 def skills(
     computer: OneComputer = None,
-    as_json: JSONOrTable = None,
+    as_json: options.AsJSON = False,
 ) -> Work:
     """List the skills of all computers, or of one: folders with instructions for agents.
 
@@ -306,28 +289,20 @@ def skills(
     a2c-smcp agent skills
     a2c-smcp agent skills laptop --json
     """
-    return partial(show_skills, computer=computer, as_json=is_for_programs(as_json))
+    return partial(show_skills, computer=computer, as_json=as_json)
 
 
 @command
 def skill(
     computer: Computer,
     skill_name: Annotated[
-        str,
-        typer.Argument(
-            metavar="SKILL",
-            help="The skill, by the name that `skills` shows.",
-            show_default=False,
-            autocompletion=shell_completion.skills,
-        ),
+        str, typer.Argument(metavar="SKILL", help="The skill, by the name that `skills` shows.", show_default=False)
     ],
     file: Annotated[
         str | None, typer.Argument(help="A file of the skill; otherwise its SKILL.md.", show_default=False)
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Write it into this file.", show_default=False)
-    ] = None,
-    as_json: AsJSON = False,
+    output: Output = None,
+    as_json: options.AsJSON = False,
 ) -> Work:
     """Read a file of a skill. Text goes to stdout; a binary one to a file or a pipe, never to a terminal.
 

@@ -2,90 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from ssl import SSLContext
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.agent import AgentAuthProvider, AsyncSMCPAgentClient
 from a2c_smcp.bridge import BridgeOptions
 from a2c_smcp.bridge.catalog import CatalogOptions
-from a2c_smcp.cli import logs, options
-from a2c_smcp.cli.bridging.keys import BearerKeyChoice, ServerKey, kept_file
-from a2c_smcp.cli.bridging.run import HTTPDoor, explain_with, run_bridge
+from a2c_smcp.bridge.sharing import SharedBridge
+from a2c_smcp.cli import options
+from a2c_smcp.cli.bridging import (
+    BearerKeyChoice,
+    HTTPDoor,
+    ServerKey,
+    explain_with,
+    kept_file,
+    run_over_http,
+    run_over_stdio,
+)
 from a2c_smcp.cli.errors import WrongUse, file_error
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import NotPrivate
-from a2c_smcp.http.loopback import is_loopback
+from a2c_smcp.files import default_folder, instance_of, private_folder
 from a2c_smcp.loops import run_program
-from a2c_smcp.private_files import instance_of
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
-
-__all__ = ["bridge"]
-
-
-class OneForAll(StrEnum):
-    """What --one-for-all takes."""
-
-    auto = "auto"
-    on = "on"
-    off = "off"
+from a2c_smcp.web import is_loopback
 
 
-def bridge(
-    stdio: Annotated[bool, option(None, "--stdio", "Serve one client on stdin and stdout.")] = False,
+@dataclass(frozen=True, kw_only=True)
+class BridgeCommandOptions:
+    """The options of `a2c-smcp bridge`."""
+
+    stdio: Annotated[bool, option(None, "--stdio", "Serve one client on stdin and stdout.")] = False
     port: Annotated[
         int | None,
         option(None, "--port", "Serve streamable HTTP at /mcp on this port; 0 takes a free one.", min=0, max=65535),
-    ] = None,
-    host: Annotated[str, option(None, "--host", "Address to listen on.")] = "127.0.0.1",
-    url: options.Url = options.DEFAULT_URL,
-    office: options.Office = options.DEFAULT_OFFICE,
+    ] = None
+    host: Annotated[str, option(None, "--host", "Address to listen on.")] = "127.0.0.1"
+    url: options.Url = options.DEFAULT_URL
+    office: options.Office = options.DEFAULT_OFFICE
     name: Annotated[str, option(None, "--name", "Name of the bridge in the office; computers know it by this.")] = (
         "bridge"
-    ),
-    api_key: options.ApiKey = None,
+    )
+    api_key: options.ApiKey = None
     key_file: Annotated[
         Path | None, option("A2C_KEY_FILE", "--key-file", "File with the key for the Server, read at each connection.")
-    ] = None,
+    ] = None
     bearer_key: Annotated[
         str | None, option("A2C_BEARER_KEY", "--bearer-key", "Key that MCP clients must send over HTTP.")
-    ] = None,
+    ] = None
     bearer_key_file: Annotated[
         Path | None, option(None, "--bearer-key-file", "File with that key. Without either, one is made and kept.")
-    ] = None,
-    no_key: Annotated[
-        bool, option(None, "--no-key", "Want no key of MCP clients; on a loopback address only.")
-    ] = False,
+    ] = None
+    no_key: Annotated[bool, option(None, "--no-key", "Want no key of MCP clients; on a loopback address only.")] = False
     allow_host: Annotated[
         list[str] | None,
         option(None, "--allow-host", "Another name that clients may know this machine by; repeat for more."),
-    ] = None,
+    ] = None
     allow_origin: Annotated[
         list[str] | None,
         option(None, "--allow-origin", "Web page that may use it, such as https://example.com; repeat for more."),
-    ] = None,
+    ] = None
     one_for_all: Annotated[
-        OneForAll,
+        Literal["auto", "on", "off"],
         option(None, "--one-for-all", "Offer equal tools of computers once; auto: of more than three computers."),
-    ] = OneForAll.auto,
+    ] = "auto"
     search_above: Annotated[
         int | None, option(None, "--search-above", "With more tools than this, offer a search instead.", min=0)
-    ] = None,
+    ] = None
     timeout: Annotated[
         int, option(None, "--timeout", "How many seconds a tool may take or be silent.", min=1, max=MAX_TIMEOUT)
-    ] = 600,
-    e2e: options.E2EOption = options.E2E.off,
-    ca: options.CA = None,
-    cert: options.Cert = None,
-    cert_key: options.CertKey = None,
-    proxy: options.Proxy = None,
-    log_level: options.LogLevelOption = logs.LogLevel.warning,
-    log_json: options.LogJSON = False,
-) -> None:
+    ] = 600
+    withdraw_after: Annotated[int, option(None, "--withdraw-after", options.WITHDRAW_HELP, min=1)] = (
+        options.WITHDRAW_AFTER
+    )
+    e2e: options.E2EOption = "off"
+    link: options.LinkOptions
+    log: options.LogOptions
+
+
+@options.takes_options
+def bridge(settings: BridgeCommandOptions) -> None:
     """Serve an office as an MCP server: its computers' tools, resources and prompts, for any MCP client.
 
     With --stdio a client such as Claude Desktop or Cursor starts this program. With --port many clients share it. An
@@ -101,68 +104,92 @@ def bridge(
     a2c-smcp bridge --office desk --port 7100 --host 0.0.0.0 --allow-host tools.example
     a2c-smcp bridge --office desk --port 7100 --search-above 100
     """
-    if stdio == (port is not None):
+    if settings.stdio == (settings.port is not None):
         raise WrongUse("a bridge serves either stdin and stdout or a port", "Give --stdio, or --port 7100.")
-    options.check_names(name=name, office=office)
-    _require_one({"--api-key": api_key, "--key-file": key_file})
-    _require_one({"--bearer-key": bearer_key, "--bearer-key-file": bearer_key_file, "--no-key": no_key or None})
-    hosts, origins = allow_host or (), allow_origin or ()
-    _check_door(host, hosts, origins, no_key=no_key)
-    place = options.endpoint(url).shown_url
-    logs.set_up(log_level, as_json=log_json)
+    options.check_names(name=settings.name, office=settings.office)
+    _require_one({"--api-key": settings.api_key, "--key-file": settings.key_file})
+    keys = {"--bearer-key": settings.bearer_key, "--bearer-key-file": settings.bearer_key_file}
+    _require_one({**keys, "--no-key": settings.no_key or None})
+    _check_door(settings)
+    shown_url = options.endpoint(settings.url).shown_url
+    settings.log.set_up()
     terminal = Terminal()
-    _warn(terminal, options.exposed(url, api_key or ("key" if key_file else None)), e2e)
+    if warning := options.exposed(settings.url, settings.api_key or ("key" if settings.key_file else None)):
+        terminal.show(". ".join(warning), "yellow", event="key exposed")
+    if settings.e2e != "off":
+        line = "calls are sealed between this bridge and the computers, and not between it and MCP clients"
+        terminal.show(line, event="sealed")
     try:
-        offered = CatalogOptions(one_for_all=one_for_all.value, search_above=search_above)
-        chosen = BridgeOptions(catalog=offered, timeout=timeout, explain=explain_with(place, office, key_file))
-        names, sessions = (kept_file(url, office, ending) for ending in ("json", "sessions"))
-        chosen = replace(chosen, names_file=names, sessions_folder=sessions)
+        bridge_options = BridgeOptions(
+            catalog=CatalogOptions(one_for_all=settings.one_for_all, search_above=settings.search_above),
+            names_file=kept_file(settings.url, settings.office, "json"),
+            timeout=settings.timeout,
+            withdraw_after=settings.withdraw_after,
+            explain=explain_with(shown_url, settings.office, settings.key_file),
+        )
         door = None
-        if port is not None:
-            keys = BearerKeyChoice.of(bearer_key, bearer_key_file, none=no_key, kept=kept_file(url, office, "key"))
-            door = HTTPDoor(host, port, keys, hosts, origins)
-        with instance_of(f"bridge {name} in {office}", url) as instance:
-            agent = AsyncSMCPAgentClient(
-                name,
-                url=url,
-                office=[],
-                auth=ServerKey(url=url, api_key=api_key, key_file=key_file),
-                ssl=options.tls(ca, cert, cert_key),
-                proxy=proxy,
-                instance=instance,
-                e2e=e2e.value,
-            )
-            run_program(run_bridge(agent, office, chosen, door, terminal))
+        if settings.port is not None:
+            kept = kept_file(settings.url, settings.office, "key")
+            key, file = settings.bearer_key, settings.bearer_key_file
+            bearer = BearerKeyChoice.of(key, file, none=settings.no_key, kept=kept)
+            names = settings.allow_host or ()
+            door = HTTPDoor(settings.host, settings.port, bearer, names, settings.allow_origin or ())
+        agent = partial(_agent, settings, settings.link.tls())
+        auth = ServerKey(url=settings.url, api_key=settings.api_key, key_file=settings.key_file)
+        if door:
+            with agent(auth) as client:
+                run_program(run_over_http(client, settings.office, bridge_options, door, terminal))
+        else:
+            folder = private_folder(default_folder(), "bridge")
+            private_folder(default_folder(), "instances")
+            shared = SharedBridge(settings.office, bridge_options, agent, auth, _about(settings), folder)
+            run_program(run_over_stdio(shared))
     except NotPrivate as error:
         raise file_error(error) from None
 
 
-def _warn(terminal: Terminal, exposed: tuple[str, str] | None, e2e: options.E2E) -> None:
-    if exposed:
-        terminal.show(". ".join(exposed), "yellow", event="key exposed")
-    if e2e is not options.E2E.off:
-        line = "calls are sealed between this bridge and the computers, and not between it and MCP clients"
-        terminal.show(line, event="sealed")
+@contextmanager
+def _agent(
+    settings: BridgeCommandOptions, tls: SSLContext | None, auth: AgentAuthProvider
+) -> Iterator[AsyncSMCPAgentClient]:
+    with instance_of(f"bridge {settings.name} in {settings.office}", settings.url) as instance:
+        yield AsyncSMCPAgentClient(
+            settings.name,
+            url=settings.url,
+            office=[],
+            auth=auth,
+            ssl=tls,
+            proxy=settings.link.proxy,
+            instance=instance,
+            e2e=settings.e2e,
+        )
 
 
-def _require_one(given: Mapping[str, object]) -> None:
+def _about(settings: BridgeCommandOptions) -> Sequence[str]:
+    """What bridges that share one have in common, beside the key."""
+    link = settings.link
+    files = [str(path and path.resolve()) for path in (link.ca, link.cert, link.cert_key)]
+    return [settings.url, settings.office, settings.name, settings.e2e, str(link.proxy), *files]
+
+
+def _require_one(values: Mapping[str, object]) -> None:
     """Raises `WrongUse` if more than one of these options is given."""
-    flags = [flag for flag, value in given.items() if value is not None]
+    flags = [flag for flag, value in values.items() if value is not None]
     if len(flags) > 1:
         raise WrongUse(f"{' and '.join(flags)} are both given", "Give one of them.")
 
 
-def _check_door(host: str, hosts: Iterable[str], origins: Iterable[str], *, no_key: bool) -> None:
+def _check_door(settings: BridgeCommandOptions) -> None:
     """Raises `WrongUse` for options that do not go together, or can never be what a client sends."""
-    if no_key and not is_loopback(host):
+    if settings.no_key and not is_loopback(settings.host):
         raise WrongUse(
-            f"--no-key with --host {host} would let anybody on the network use the computers",
+            f"--no-key with --host {settings.host} would let anybody on the network use the computers",
             "Leave out --no-key, or listen on 127.0.0.1.",
         )
-    for name in hosts:
+    for name in settings.allow_host or ():
         if not name or set(name) & set("/ @?#"):
             raise WrongUse(f"--allow-host: {name!r} is not the name of a host", "Give it without http:// and path.")
-    for origin in origins:
+    for origin in settings.allow_origin or ():
         parts = urlsplit(origin)
         if not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
             raise WrongUse(f"--allow-origin: {origin!r} is not an origin", "It looks like https://example.com.")

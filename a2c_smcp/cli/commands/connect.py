@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -12,22 +13,22 @@ from urllib.parse import urlsplit
 import typer
 
 from a2c_smcp.cli import options
-from a2c_smcp.cli.connecting.client_file import ClientFile
-from a2c_smcp.cli.connecting.key_file import KeyFile, find_key_file
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.options import option
+from a2c_smcp.cli.program_file import ClientFile, KeyFile, find_key_file, program_names
 from a2c_smcp.cli.suggestions import invocation_for_programs
 from a2c_smcp.cli.terminal import Terminal, put_diff, put_json
-from a2c_smcp.computer.imports.programs import PROGRAMS, Machine
+from a2c_smcp.computer.configuration.programs import PROGRAMS, Machine
 from a2c_smcp.errors import ConfigError
-
-__all__ = ["connect"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_DEFAULT = 32
 _BRIDGE = ("bridge", "--stdio")
 _KEYS = ("--api-key", "--bearer-key")
+_PLACE = ("--url", "--office")
+_SHARED = (*_PLACE, "--key-file", "--name", "--e2e", "--ca", "--cert", "--cert-key", "--proxy")
+"""Options that are equal in bridges that share a seat."""
 _NO_KEY = "Put it into a file that only you can read, and name that with --key-file."
 _OTHER = "Name another file with --config, or write it yourself: --print shows the entry."
 _TYPED = ("claude-code", "cursor", "vscode")
@@ -40,14 +41,13 @@ _NEXT = {
 }
 
 
-def _clients(typed: str) -> Iterable[str]:
-    return (name for name in PROGRAMS if name.startswith(typed))
-
-
+@options.takes_options
 def connect(
     client: Annotated[
         str | None,
-        typer.Argument(metavar="CLIENT", help=f"{', '.join(PROGRAMS)}.", show_default=False, autocompletion=_clients),
+        typer.Argument(
+            metavar="CLIENT", help=f"{', '.join(PROGRAMS)}.", show_default=False, autocompletion=program_names
+        ),
     ] = None,
     more: Annotated[
         list[str] | None,
@@ -75,7 +75,7 @@ def connect(
         Path | None,
         option(None, "--config", "The client's file.", show_default="the one for all projects of this user"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")] = False,
+    as_json: options.AsJSON = False,
 ) -> None:
     """Let Claude Desktop, Claude Code, Cursor or VS Code use the tools of an office.
 
@@ -105,7 +105,8 @@ def connect(
     keys = find_key_file(key_file, api_key, url=url, server=server)
     entry = _entry(client, ["--url", _checked_url(url, keys, terminal), "--office", office], keys, more)
     if print_:
-        put_json({_group(client): {server: entry}})
+        group = PROGRAMS[client if client in PROGRAMS else "claude-desktop"].group
+        put_json({group: {server: entry}})
         return
     change = _added(_file(client, config), server, entry)
     if write and keys:
@@ -114,13 +115,13 @@ def connect(
     _carry_out(change, terminal, write=write, as_json=as_json)
 
 
-def _server_name(given: str | None, office: str) -> str:
+def _server_name(name: str | None, office: str) -> str:
     """Clients put it in front of the names of tools, so it has to be of letters that model providers accept."""
-    if given is None:
+    if name is None:
         return f"a2c-{_NOT_IN_A_NAME.sub('-', office).strip('-') or 'office'}"[:_LONGEST_DEFAULT]
-    if not _NAME.fullmatch(given):
-        raise WrongUse(f"--name: {given!r} is not a name that clients accept", "Use letters, digits, - and _.")
-    return given
+    if not _NAME.fullmatch(name):
+        raise WrongUse(f"--name: {name!r} is not a name that clients accept", "Use letters, digits, - and _.")
+    return name
 
 
 def _check_bridge_options(more: Sequence[str] | None) -> None:
@@ -148,10 +149,6 @@ def _file(client: str | None, config: Path | None) -> ClientFile:
         raise Failed(error.about, _OTHER) from None
 
 
-def _group(client: str | None) -> str:
-    return PROGRAMS[client].group if client in PROGRAMS else PROGRAMS["claude-desktop"].group
-
-
 def _entry(
     client: str | None, words: Sequence[str], keys: KeyFile | None, more: Sequence[str] | None
 ) -> dict[str, Any]:
@@ -162,25 +159,26 @@ def _entry(
 
 
 def _warn_of_others(change: _FileChange, entry: Mapping[str, Any], terminal: Terminal) -> None:
-    """Warn of other clients of this user with a bridge to the same office, which holds one agent at a time."""
+    """Warn of other clients of this user with a bridge to the same office that will not share a seat with this one."""
+    args = entry["args"]
     for program in PROGRAMS.values():
         with suppress(ConfigError):
-            found = ClientFile.read(program.user_file(Machine.here()), program)
-            if found.path != change.before.path and any(_leads_to_same(each, entry) for each in found.servers.values()):
+            file = ClientFile.read(program.user_file(Machine.here()), program)
+            bridges = [server for server in file.servers.values() if _is_bridge(server)]
+            here = [server["args"] for server in bridges if _values(server["args"], _PLACE) == _values(args, _PLACE)]
+            shares = sys.platform != "win32" and all(
+                _values(other, _SHARED) == _values(args, _SHARED) for other in here
+            )
+            if here and not (shares and sys.platform != "win32") and file.path != change.before.path:
                 terminal.show(
-                    f"{program.title} has a bridge to this office too, and only one of the two can use it at a time: "
-                    "`a2c-smcp bridge --port 7100` is for several clients",
+                    f"{program.title} has a bridge to this office too, with another key or other options, and only one "
+                    "of the two can use it at a time: `a2c-smcp bridge --port 7100` is for several clients",
                     "yellow",
                 )
 
 
-def _leads_to_same(entry: Any, other: Mapping[str, Any]) -> bool:
-    return _is_bridge(entry) and _place(entry["args"]) == _place(other["args"])
-
-
-def _place(args: Sequence[Any]) -> list[Any]:
-    """The values of --url and --office."""
-    return [args[args.index(word) + 1 :][:1] for word in ("--url", "--office") if word in args]
+def _values(args: Sequence[Any], options: Sequence[str]) -> list[Any]:
+    return [args[args.index(word) + 1 :][:1] for word in options if word in args]
 
 
 def _is_bridge(entry: Any) -> bool:
@@ -193,8 +191,8 @@ def _checked_url(url: str, keys: KeyFile | None, terminal: Terminal) -> str:
     if urlsplit(url).username or urlsplit(url).password:
         raise WrongUse("--url has a user or a password, which would be written into the client's file", _NO_KEY)
     options.endpoint(url)
-    if keys and (found := options.exposed(url, str(keys.path))):
-        terminal.show(". ".join(found), "yellow")
+    if keys and (warning := options.exposed(url, str(keys.path))):
+        terminal.show(". ".join(warning), "yellow")
     if keys and keys.warning:
         terminal.show(keys.warning, "yellow")
     return keys.url or url if keys else url

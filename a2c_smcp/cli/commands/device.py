@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,12 +10,12 @@ from a2c_smcp.cli import options
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.terminal import Terminal, put_json, put_text
 from a2c_smcp.errors import ConfigError
+from a2c_smcp.types import Role
 
 if TYPE_CHECKING:
-    from a2c_smcp.devices.known import KnownDevice, KnownPeer
-    from a2c_smcp.devices.storage import StoredIdentity
+    from a2c_smcp.devices.identity import StoredIdentity
+    from a2c_smcp.devices.known import KnownPeer
 
-__all__ = ["device"]
 
 _HELP = """Show and change the identity of this machine, and the devices that it knows.
 
@@ -36,16 +35,8 @@ device = typer.Typer(
 )
 
 
-class DeviceRoleName(StrEnum):
-    """The identity of a computer, or that of an agent."""
-
-    computer = "computer"
-    agent = "agent"
-
-
-_AsJSON = Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")]
-_Role = Annotated[DeviceRoleName, typer.Argument(metavar="computer|agent", help="What the other device is.")]
-_Own = Annotated[DeviceRoleName, typer.Argument(metavar="computer|agent", help="Which identity of this machine.")]
+_Role = Annotated[Role, typer.Argument(metavar="computer|agent", help="What the other device is.")]
+_Own = Annotated[Role, typer.Argument(metavar="computer|agent", help="Which identity of this machine.")]
 _Name = Annotated[str, typer.Argument(help="Its name in the office.", show_default=False)]
 _CANNOT = "Correct that, and try again."
 
@@ -57,7 +48,7 @@ def _without_subcommand(context: typer.Context) -> None:
 
 
 @device.command()
-def show(as_json: _AsJSON = False) -> None:
+def show(as_json: options.AsJSON = False) -> None:
     """Show the fingerprints of this machine, and the devices that it knows. It needs no Server.
 
     The identity of a computer and that of an agent are made on first use. Give a fingerprint to the operator of the
@@ -69,8 +60,8 @@ def show(as_json: _AsJSON = False) -> None:
     a2c-smcp device
     a2c-smcp device show --json
     """
+    from a2c_smcp.devices.identity import ROLES, IdentityStore
     from a2c_smcp.devices.known import KnownDevices
-    from a2c_smcp.devices.storage import ROLES, IdentityStore
 
     try:
         own = {role: IdentityStore(role).load_or_make() for role in ROLES}
@@ -78,18 +69,21 @@ def show(as_json: _AsJSON = False) -> None:
     except ConfigError as error:
         raise Failed(error.message, _CANNOT) from None
     if as_json:
-        put_json({"devices": [_described(role, found) for role, found in own.items()], "known": list(map(_row, known))})
+        devices = [_described(role, identity) for role, identity in own.items()]
+        rows = [{**device.peer._asdict(), "fingerprint": device.fingerprint, "how": device.how} for device in known]
+        put_json({"devices": devices, "known": rows})
         return
-    for role, found in own.items():
-        put_text(f"{role}: {found.identity.fingerprint}")
-    for role, found in own.items():
-        Terminal().show(f"{role}: kept in {_place(found)}; {found.copying}")
-    for each in known:
-        put_text(f"knows {each.peer} as {each.fingerprint} ({each.how})")
+    for role, stored in own.items():
+        put_text(f"{role}: {stored.identity.fingerprint}")
+    for role, stored in own.items():
+        place = f"the keyring ({stored.place})" if stored.kept == "keyring" else stored.place
+        Terminal().show(f"{role}: kept in {place}; {stored.copying}")
+    for device in known:
+        put_text(f"knows {device.peer} as {device.fingerprint} ({device.how})")
 
 
 @device.command()
-def rotate(role: _Own, as_json: _AsJSON = False) -> None:
+def rotate(role: _Own, as_json: options.AsJSON = False) -> None:
     """Make a new identity of this machine, which the present one vouches for.
 
     Devices that know the present one accept the new one by themselves. A key that is bound to the present one does not
@@ -101,16 +95,16 @@ def rotate(role: _Own, as_json: _AsJSON = False) -> None:
     \b
     a2c-smcp device rotate computer
     """
-    from a2c_smcp.devices.storage import IdentityStore
+    from a2c_smcp.devices.identity import IdentityStore
 
     try:
-        found = IdentityStore(role.value).rotate()
+        stored = IdentityStore(role).rotate()
     except ConfigError as error:
         raise Failed(error.message, _CANNOT) from None
     if as_json:
-        put_json(_described(role.value, found))
+        put_json(_described(role, stored))
         return
-    put_text(f"{role.value}: {found.identity.fingerprint}")
+    put_text(f"{role}: {stored.identity.fingerprint}")
     Terminal().show("keys that were bound to the one before need a new entry: a2c-smcp key --device")
 
 
@@ -167,28 +161,20 @@ def forget(
     Terminal().show(f"{peer} is forgotten")
 
 
-def _peer(role: DeviceRoleName, name: str, office: str, url: str) -> KnownPeer:
+def _peer(role: Role, name: str, office: str, url: str) -> KnownPeer:
     from a2c_smcp.devices.known import KnownPeer
 
     options.check_names(name=name, office=office)
-    return KnownPeer(options.endpoint(url).origin, office, role.value, name)
+    return KnownPeer(options.endpoint(url).origin, office, role, name)
 
 
-def _described(role: str, found: StoredIdentity) -> dict[str, Any]:
+def _described(role: str, stored: StoredIdentity) -> dict[str, Any]:
     return {
         "role": role,
-        "fingerprint": found.identity.fingerprint,
-        "kept": found.kept,
-        "place": found.place,
+        "fingerprint": stored.identity.fingerprint,
+        "kept": stored.kept,
+        "place": stored.place,
         "can_be_copied": True,
-        "copying": found.copying,
-        "rotations": len(found.was),
+        "copying": stored.copying,
+        "rotations": len(stored.was),
     }
-
-
-def _place(found: StoredIdentity) -> str:
-    return f"the keyring ({found.place})" if found.kept == "keyring" else found.place
-
-
-def _row(known: KnownDevice) -> dict[str, str]:
-    return {**known.peer._asdict(), "fingerprint": known.fingerprint, "how": known.how}

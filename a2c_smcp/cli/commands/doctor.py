@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -12,32 +13,42 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli import logs, options
-from a2c_smcp.cli.checks import configuration, machine, restrictions, server, sign_in
-from a2c_smcp.cli.checks.findings import Check, Finding, Severity, Situation, probe_server
+from a2c_smcp.cli.commands.service import installed, program_in
+from a2c_smcp.cli.doctor import configuration, server
+from a2c_smcp.cli.doctor.findings import Check, Finding, Situation, ok, probe_server, problem
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.setup_files import SetupOptions, find_setups, setup_options
+from a2c_smcp.cli.setup_files import SetupOptions, UpState, find_running_up, find_setups, setup_options
 from a2c_smcp.cli.terminal import printable, put_json, put_text
-from a2c_smcp.cli.up_state import UpState, find_running_up
 from a2c_smcp.devices.proving import Prover
 from a2c_smcp.endpoint import Credentials
 from a2c_smcp.loops import run_program
 
-__all__ = ["CHECKS", "doctor"]
+
+def services(situation: Situation) -> Iterator[Finding]:
+    """The services of this user that are started at boot; nothing if there are none."""
+    for each, file in installed():
+        if shutil.which(program := program_in(file)):
+            yield ok(f"{each.name} is started by {program}, as {file} says.")
+        else:
+            remedy = f"Run `a2c-smcp service install {each.kind}` again, with its options."
+            yield problem(f"{file} starts {program or 'nothing'}, which is not there.", remedy)
+
 
 CHECKS: dict[str, Check] = {
-    "python": machine.python,
-    "extras": machine.extras,
+    "python": server.python,
+    "extras": server.extras,
     "configuration": configuration.files,
     "commands": configuration.commands,
-    "sandbox": restrictions.sandboxes,
+    "sandbox": configuration.sandboxes,
     "inputs": configuration.inputs,
     "secrets": configuration.secrets,
-    "policy": restrictions.policy,
-    "keyring": machine.keyring,
-    "sign-in": sign_in.sign_in,
-    "state folder": machine.state,
-    "skills": machine.skills,
-    "port": machine.port,
+    "policy": configuration.policy,
+    "keyring": server.keyring,
+    "sign-in": configuration.sign_in,
+    "state folder": server.state,
+    "skills": server.skills,
+    "service": services,
+    "port": server.port,
     "server": server.health,
     "certificate": server.certificate,
     "clock": server.clock,
@@ -46,11 +57,14 @@ CHECKS: dict[str, Check] = {
 }
 """The findings are shown in this order."""
 
-_COLOURS = {Severity.ok: "green", Severity.warning: "yellow", Severity.problem: "red"}
+
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 _Findings = list[tuple[str, Finding]]
 
 
+@options.takes_options
 def doctor(
+    *,
     config: Annotated[list[Path] | None, option(None, "--config", "File of MCP servers; repeat for more.")] = None,
     policy_file: Annotated[
         Path | None, option(None, "--policy", "Policy file to check, too.", show_default=False, metavar="FILE")
@@ -63,11 +77,8 @@ def doctor(
     no_input: Annotated[
         bool, option(None, "--no-input", "Check for a program that cannot ask for missing inputs.")
     ] = False,
-    ca: options.CA = None,
-    cert: options.Cert = None,
-    cert_key: options.CertKey = None,
-    proxy: options.Proxy = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")] = False,
+    link: options.LinkOptions,
+    as_json: options.AsJSON = False,
 ) -> None:
     """Check whether it would work here, and say what to do if not.
 
@@ -81,13 +92,12 @@ def doctor(
     a2c-smcp doctor --config mcp.json --json
     a2c-smcp doctor --url https://hub.example
     """
-    logs.set_up(logs.LogLevel.error)
-    found = find_setups(Path.cwd())
-    files, aside = (config, []) if config else (found[:1], found[1:])
+    logs.set_up("error")
+    setups = find_setups(Path.cwd())
+    files, aside = (config, []) if config else (setups[:1], setups[1:])
     situation = replace(_situation(files, aside, port, no_input=no_input), policy=policy_file)
-    link = {"ssl": options.tls(ca, cert, cert_key), "proxy": proxy}
-    findings = run_program(_examine(situation, url, api_key, link))
-    works = not any(finding.level is Severity.problem for _, finding in findings)
+    findings = run_program(_examine(situation, url, api_key, {"ssl": link.tls(), "proxy": link.proxy}))
+    works = not any(finding.level == "problem" for _, finding in findings)
     if as_json:
         put_json({"works": works, "findings": [{"check": name, **asdict(finding)} for name, finding in findings]})
     else:
@@ -120,25 +130,28 @@ async def _examine(situation: Situation, url: str | None, api_key: str | None, l
         credentials, prover = partial(Credentials.of_key, api_key), Prover.of("computer", url)
         endpoint = options.endpoint(url, credentials=credentials, prover=prover, **link)
         situation = replace(situation, probe=await probe_server(endpoint, api_key=api_key))
-    return [(name, finding) for name, check in CHECKS.items() for finding in await _found_by(check, situation)]
-
-
-async def _found_by(check: Check, situation: Situation) -> Iterable[Finding]:
-    found = check(situation)
-    return await found if isinstance(found, Awaitable) else found
+    findings: _Findings = []
+    for name, check in CHECKS.items():
+        result = check(situation)
+        findings += [(name, finding) for finding in (await result if isinstance(result, Awaitable) else result)]
+    return findings
 
 
 def _show(findings: _Findings) -> None:
     """A coloured table on a terminal; elsewhere one line for each finding."""
     if not sys.stdout.isatty():
-        put_text("\n".join(f"{each.level:<8} {name:<14} {each.what} {each.remedy}".rstrip() for name, each in findings))
+        put_text(
+            "\n".join(
+                f"{finding.level:<8} {name:<14} {finding.what} {finding.remedy}".rstrip() for name, finding in findings
+            )
+        )
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0))
-    for name, each in findings:
-        words = Text(printable(f"{each.what} {each.remedy}".rstrip()))
-        table.add_row(Text(each.level, _COLOURS[each.level]), Text(name), words)
+    for name, finding in findings:
+        words = Text(printable(f"{finding.what} {finding.remedy}".rstrip()))
+        table.add_row(Text(finding.level, _COLOURS[finding.level]), Text(name), words)
     Console(highlight=False).print(table)

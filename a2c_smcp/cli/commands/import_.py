@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
 from a2c_smcp.cli.errors import Failed, WrongUse
-from a2c_smcp.cli.options import option
+from a2c_smcp.cli.options import AsJSON, option
+from a2c_smcp.cli.program_file import program_names
 from a2c_smcp.cli.setup_files import NAMES, git_would_take, values_file_of
 from a2c_smcp.cli.suggestions import invocation
 from a2c_smcp.cli.terminal import Terminal, printable, put_diff, put_json
-from a2c_smcp.computer.imports.convert import Conversion, convert
-from a2c_smcp.computer.imports.programs import PROGRAMS, Document, Machine, read_documents
-from a2c_smcp.computer.imports.target import ImportTarget, Merged, StoredValues, difference, merge, store_values
-from a2c_smcp.computer.inputs.definitions import ids_in, variable_of
-from a2c_smcp.computer.secrets.replace import Secret
+from a2c_smcp.computer.configuration.convert import Conversion, convert
+from a2c_smcp.computer.configuration.definitions import ids_in, variable_of
+from a2c_smcp.computer.configuration.programs import PROGRAMS, Document, Machine, read_documents
+from a2c_smcp.computer.configuration.target import ImportTarget, Merged, StoredValues, difference, merge, store_values
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.loops import run_program
-
-__all__ = ["Outcome", "import_", "put_for_people", "put_for_programs"]
 
 _NOT_ALL = 1
 _FILE = "a2c-smcp import FILE takes any file with mcpServers."
 
 
-class Secrets(StrEnum):
-    """What to do with secrets that are written out in the file."""
-
-    inputs = "inputs"
-    keep = "keep"
-    ask = "ask"
-
-
-def _programs(typed: str) -> Iterable[str]:
-    return (name for name in PROGRAMS if name.startswith(typed))
+Secrets: TypeAlias = Literal["inputs", "keep", "ask"]
+"""The place for secrets that are written out in the file."""
 
 
 def import_(
@@ -49,7 +38,7 @@ def import_(
             metavar="PROGRAM|FILE",
             help=f"{', '.join(PROGRAMS)}, or a file.",
             show_default=False,
-            autocompletion=_programs,
+            autocompletion=program_names,
         ),
     ],
     into: Annotated[Path, option(None, "--into", "File to put them into: JSON.")] = Path("a2c.json"),
@@ -73,7 +62,7 @@ def import_(
             show_default="the keyring; where there is none, a2c.inputs.json beside a2c.json",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")] = False,
+    as_json: AsJSON = False,
 ) -> None:
     """Import the MCP servers of Claude Desktop, Claude Code, Cursor, VS Code, or of any file with mcpServers.
 
@@ -96,7 +85,7 @@ def import_(
     merged = merge(target, conversion, replace=replace)
     kept = _write(target, merged, conversion, inputs, replace=replace) if write else None
     outcome = Outcome(
-        tuple(document.path for document in documents), target, conversion, merged, kept, _values(into, inputs)
+        tuple(document.path for document in documents), target, conversion, merged, kept, inputs or values_file_of(into)
     )
     (put_for_programs if as_json else put_for_people)(outcome, terminal)
     if conversion.refused or merged.clashes or (kept and kept.others):
@@ -116,10 +105,10 @@ def _documents(source: str, machine: Machine) -> list[Document]:
 
 def _files(source: str, machine: Machine) -> list[Path]:
     if program := PROGRAMS.get(source):
-        looked = program.files(machine)
-        if found := [path for path in looked if path.is_file()]:
-            return found
-        raise Failed(f"{program.title} has no file here: looked for {' and '.join(map(str, looked))}", _FILE)
+        paths = program.files(machine)
+        if files := [path for path in paths if path.is_file()]:
+            return files
+        raise Failed(f"{program.title} has no file here: looked for {' and '.join(map(str, paths))}", _FILE)
     if not Path(source).is_file():
         raise WrongUse(f"There is no file {source!r}", f"Name one, or one of {', '.join(PROGRAMS)}.")
     return [Path(source)]
@@ -134,24 +123,25 @@ def _target(into: Path) -> ImportTarget:
 
 def _to_keep(conversion: Conversion, secrets: Secrets | None, terminal: Terminal, *, may_ask: bool) -> set[str]:
     """The ids of secrets that stay in the file."""
-    if secrets is Secrets.ask and not terminal.can_ask:
+    if secrets == "ask" and not terminal.can_ask:
         raise WrongUse("Questions need a terminal", "Say --secrets inputs, or --secrets keep.")
-    if secrets is Secrets.keep:
+    if secrets == "keep":
         return {secret.id for secret in conversion.secrets}
-    if secrets is Secrets.ask or (secrets is None and may_ask and terminal.can_ask):
-        return {secret.id for secret in conversion.secrets if not _leaves_the_file(secret)}
+    if secrets == "ask" or (secrets is None and may_ask and terminal.can_ask):
+        question = "{} holds a secret: make it an input?"
+        return {
+            secret.id
+            for secret in conversion.secrets
+            if not typer.confirm(printable(question.format(secret.place)), default=True, err=True)
+        }
     return set()
-
-
-def _leaves_the_file(secret: Secret) -> bool:
-    return typer.confirm(printable(f"{secret.place} holds a secret: make it an input?"), default=True, err=True)
 
 
 def _write(
     target: ImportTarget, merged: Merged, conversion: Conversion, inputs: Path | None, *, replace: bool
 ) -> StoredValues:
     """Keep the values first, then write the file: no secret may get lost between the two."""
-    values, file = conversion.values(merged.taken), _values(target.path, inputs)
+    values, file = conversion.values(merged.taken), inputs or values_file_of(target.path)
     try:
         kept = run_program(store_values(values, file, use_keyring=inputs is None, replace=replace))
         if merged.added or merged.replaced:
@@ -161,13 +151,9 @@ def _write(
     return kept
 
 
-def _values(into: Path, given: Path | None) -> Path:
-    return given or values_file_of(into)
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """What was imported, or would be. `kept`: where values are now, `None` if nothing was written."""
+    """The result of an import, real or shown only. `kept`: where values are now, `None` if nothing was written."""
 
     files: tuple[Path, ...]
     before: ImportTarget

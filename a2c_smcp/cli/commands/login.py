@@ -10,23 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli import logs, options
-from a2c_smcp.cli.conversation import read_line
-from a2c_smcp.cli.errors import Failed, WrongUse, file_error, mcp_server_failure, server_names_hint, sign_in_failure
+from a2c_smcp.cli.errors import Failed, WrongUse, mcp_server_failure, server_names_hint, sign_in_failure
+from a2c_smcp.cli.form import Questions
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.progress import spinning
-from a2c_smcp.cli.prompt.questions import Questions
-from a2c_smcp.cli.setup_files import HOW_TO_MAKE_ONE, NAMES, find_setups, read_input_values
+from a2c_smcp.cli.running import unless_stopped
+from a2c_smcp.cli.setup_files import HOW_TO_MAKE_ONE, NAMES, find_setups, read_input_values, read_setups
 from a2c_smcp.cli.sign_in import NoBrowser, SignInGuide
-from a2c_smcp.cli.stopping import unless_stopped
-from a2c_smcp.cli.terminal import Terminal, put_json, put_text
+from a2c_smcp.cli.terminal import Terminal, put_json, put_text, read_line, spinning
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.configuration.files import Configuration, read_all
-from a2c_smcp.errors import SMCPError
+from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.loops import run_program
 from a2c_smcp.mcp_host.config.servers import StdioConfig
 from a2c_smcp.mcp_host.failures import SignInFailed
-
-__all__ = ["AsJSON", "Config", "Inputs", "ServerName", "login", "open_server"]
 
 ServerName = Annotated[str, typer.Argument(metavar="SERVER", help="The MCP server, by its name in the file.")]
 Config = Annotated[
@@ -34,7 +29,6 @@ Config = Annotated[
     option(None, "--config", "File of MCP servers; repeat for more. Otherwise the one that up would use here."),
 ]
 Inputs = Annotated[Path | None, option(None, "--inputs", "JSON object of values for inputs.")]
-AsJSON = Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")]
 
 
 def login(
@@ -43,8 +37,8 @@ def login(
     inputs: Inputs = None,
     again: Annotated[bool, option(None, "--again", "Sign in anew, for instance with another account.")] = False,
     no_browser: NoBrowser = False,
-    as_json: AsJSON = False,
-    log_level: options.LogLevelOption = logs.LogLevel.error,
+    as_json: options.AsJSON = False,
+    log_level: options.LogLevelOption = "error",
 ) -> None:
     """Sign in to an MCP server that wants it (OAuth).
 
@@ -62,25 +56,21 @@ def login(
     """
     logs.set_up(log_level)
     terminal = Terminal()
-    found: dict[str, Any] = {}
+    result: dict[str, bool] = {}
 
     async def work() -> None:
         async with open_server(server, config, inputs, terminal) as (computer, questions):
             guide = SignInGuide(terminal, questions, no_browser=no_browser)
-            found.update(await _sign_in(computer, server, guide, terminal, again=again))
+            result.update(await _sign_in(computer, server, guide, terminal, again=again))
 
     if run_program(unless_stopped(work(), terminal)):
         raise Failed(f"Stopped: nobody was signed in to {server}", f"a2c-smcp login {server} begins anew.")
     if as_json:
-        put_json({"server": server, **found})
+        put_json({"server": server, **result})
+    elif not result["signed_in"]:
+        put_text(f"{server} works without a sign-in.")
     else:
-        put_text(_outcome(server, **found))
-
-
-def _outcome(server: str, *, signed_in: bool, is_new: bool) -> str:
-    if not signed_in:
-        return f"{server} works without a sign-in."
-    return f"Signed in to {server}." if is_new else f"Signed in to {server} already; --again signs in anew."
+        put_text(f"Signed in to {server}{'' if result['is_new'] else ' already; --again signs in anew'}.")
 
 
 async def _sign_in(
@@ -88,7 +78,7 @@ async def _sign_in(
 ) -> dict[str, bool]:
     """Sign in if that is needed or wanted. Raises `Failed`."""
     if not again and not await _is_needed(computer, server, terminal):
-        return {"signed_in": await computer.is_signed_in(server), "is_new": False}
+        return {"signed_in": await computer.owner.is_signed_in(server), "is_new": False}
     terminal.show(f"signing in to {server}")
     try:
         await computer.sign_in(server, open_url=guide.open_url, paste_redirect=guide.paste_if_possible)
@@ -98,12 +88,12 @@ async def _sign_in(
 
 
 async def _is_needed(computer: Computer, server: str, terminal: Terminal) -> bool:
-    """Whether the server wants a sign-in: it is started to find out. Raises `Failed`."""
+    """True if the server wants a sign-in: it is started to find out. Raises `Failed`."""
     with spinning(terminal, f"asking {server} whether it wants a sign-in"):
         await computer.start(server)
     status = computer.status()[server]
     if status.state not in ("ready", "auth_required"):
-        raise mcp_server_failure(status.reason or f"{server} is {status.state}")
+        raise mcp_server_failure(status.reason or f"{server} is {status.state}", status.fault)
     return status.state == "auth_required"
 
 
@@ -139,17 +129,14 @@ def _configuration(files: list[Path]) -> Configuration:
     if not files:
         what = f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here"
         raise WrongUse(what, f"--config names a file of MCP servers. {HOW_TO_MAKE_ONE}")
-    try:
-        return read_all(files)
-    except SMCPError as error:
-        raise file_error(error) from None
+    return read_setups(files)
 
 
 def _reader(terminal: Terminal) -> Any:
     """Reads answers: with an editor on a terminal, so that a question can be withdrawn; elsewhere lines of stdin."""
     if not (terminal.can_ask and terminal.console):
         return _read_line_of_stdin
-    from a2c_smcp.cli.prompt.editor import answer_reader
+    from a2c_smcp.cli.prompt.prompt import answer_reader
 
     return answer_reader()
 
@@ -157,3 +144,47 @@ def _reader(terminal: Terminal) -> Any:
 async def _read_line_of_stdin(text: str, hidden: bool) -> str:
     """Nothing can be hidden where there is no terminal, and nothing is echoed."""
     return await read_line(text, hidden=False)
+
+
+# `a2c-smcp logout`: end the sign-in to an MCP server.
+
+
+def logout(
+    server: ServerName,
+    config: Config = None,
+    inputs: Inputs = None,
+    as_json: options.AsJSON = False,
+    log_level: options.LogLevelOption = "error",
+) -> None:
+    """End the sign-in to an MCP server: its tokens are forgotten here, and revoked where its provider can do that.
+
+    A computer that is running notices it by itself. Exit codes: 0 nobody is signed in, 1 failed or stopped, 2 wrong
+    use.
+
+    Examples:
+
+    \b
+    a2c-smcp logout files
+    a2c-smcp logout files --config servers.json --json
+    """
+    logs.set_up(log_level)
+    terminal = Terminal()
+    result: dict[str, bool] = {}
+
+    async def work() -> None:
+        async with open_server(server, config, inputs, terminal) as (computer, _):
+            result["was_signed_in"] = await computer.owner.is_signed_in(server)
+            with spinning(terminal, f"signing out of {server}"):
+                result["revoked"] = result["was_signed_in"] and await computer.sign_out(server)
+
+    if run_program(unless_stopped(work(), terminal)):
+        raise Failed(f"Stopped: {server} may still be signed in to", f"Try a2c-smcp logout {server} again.")
+    if as_json:
+        put_json({"server": server, "signed_in": False, **result})
+    elif not result["was_signed_in"]:
+        put_text(f"Nobody was signed in to {server}.")
+    elif result["revoked"]:
+        put_text(f"Signed out of {server}: its tokens are revoked, and forgotten here.")
+    else:
+        tokens = "its tokens are forgotten here. Its provider did not revoke them: they expire there."
+        put_text(f"Signed out of {server}: {tokens}")

@@ -9,23 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli import options
-from a2c_smcp.cli.errors import WrongUse, file_error, server_names_hint
+from a2c_smcp.cli.errors import WrongUse, server_names_hint
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.policies.source import PolicySource, ReadOnly, TrustHints, rules_of
-from a2c_smcp.cli.setup_files import find_setups
+from a2c_smcp.cli.policy_source import PolicySource, ReadOnly, TrustHints
+from a2c_smcp.cli.setup_files import find_setups, read_setups
 from a2c_smcp.cli.terminal import printable, put_json, put_text
-from a2c_smcp.computer.configuration.files import Configuration, read_all
-from a2c_smcp.computer.policy.advice import warnings_about
-from a2c_smcp.computer.policy.decision import Subject, Verdict, applies, decide, outlook_of
-from a2c_smcp.computer.policy.rules import AccessPolicy, BudgetEntry
-from a2c_smcp.computer.tools.names import tools_of
-from a2c_smcp.computer.tools.table import ToolRoute
-from a2c_smcp.errors import SMCPError
+from a2c_smcp.computer.calls.table import ToolRoute, tools_of
+from a2c_smcp.computer.configuration.files import Configuration
+from a2c_smcp.computer.consent.decision import Subject, Verdict, applies, decide, outlook_of, warnings_about
+from a2c_smcp.computer.consent.rules import AccessPolicy
 from a2c_smcp.loops import run_program
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta
 from a2c_smcp.registry.schemas.check import Schema
-
-__all__ = ["policy"]
 
 policy = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -56,7 +51,7 @@ def check(
     ] = "{}",
     read_only: ReadOnly = False,
     trust_hints: TrustHints = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, for a program to read.")] = False,
+    as_json: options.AsJSON = False,
 ) -> None:
     """Say what would happen to a call, which rule decides, and why the rules before it do not.
 
@@ -71,48 +66,41 @@ def check(
     a2c-smcp policy check planner pay '{"amount": 50}' --policy policy.json --server ledger
     a2c-smcp policy check planner read_file --policy policy.json --server files --json
     """
-    given = PolicySource(file, read_only, tuple(trust_hints or ()))
     if file is None and not read_only:
         raise WrongUse("There is no policy to check", "Name its file with --policy FILE.")
-    rules, known = rules_of(given), _configuration(config)
+    rules = PolicySource(policy=file, read_only=read_only, trust_hints=trust_hints).at_start()
     assert rules
+    known = read_setups(config or find_setups(Path.cwd())[:1])
     subject = _subject(rules, known, _server(known, rules, server), agent, office, tool, _object(hints, "--hints"))
     params = _object(arguments, "JSON")
     verdict = run_program(decide(rules, subject, params))
-    found = _explanation(rules, known, subject, verdict)
+    explanation = _explanation(rules, known, subject, verdict)
     if as_json:
-        put_json(found)
+        put_json(explanation)
     else:
-        put_text(printable(_in_words(found, subject)))
+        put_text(printable(_in_words(explanation, subject)))
     raise typer.Exit(EXIT_CODES[verdict.then])
-
-
-def _configuration(files: list[Path] | None) -> Configuration:
-    try:
-        return read_all(files or find_setups(Path.cwd())[:1])
-    except SMCPError as error:
-        raise file_error(error) from None
 
 
 def _object(text: str, what: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise WrongUse(f"{what}: not JSON: {error}", 'Write it like \'{"path": "/tmp"}\'.') from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise WrongUse(f"{what}: must be a JSON object", 'Write it like \'{"path": "/tmp"}\'.')
-    return found
+    return value
 
 
-def _server(known: Configuration, rules: AccessPolicy, given: str | None) -> str:
+def _server(known: Configuration, rules: AccessPolicy, name: str | None) -> str:
     """The server of the tool. Raises `WrongUse` if it is not clear, and the policy looks at it."""
-    if given is not None:
-        if known.servers and given not in known.servers:
-            raise WrongUse(f"There is no MCP server {given!r}", server_names_hint(given, [*known.servers]))
-        return given
+    if name is not None:
+        if known.servers and name not in known.servers:
+            raise WrongUse(f"There is no MCP server {name!r}", server_names_hint(name, [*known.servers]))
+        return name
     if len(known.servers) == 1:
         return next(iter(known.servers))
-    if known.servers or rules.servers or any(each.servers for each in (*rules.rules, *rules.budgets)):
+    if known.servers or rules.servers or any(entry.servers for entry in (*rules.rules, *rules.budgets)):
         hint = server_names_hint("", [*known.servers]) if known.servers else ""
         raise WrongUse("Which MCP server has the tool is not said", f"--server NAME says it. {hint}".rstrip())
     return ""
@@ -128,20 +116,20 @@ def _subject(
     hints: dict[str, Any],
 ) -> Subject:
     config: BaseServerConfig = known.servers.get(server) or BaseServerConfig(name=server or "server")
-    (found,) = tools_of({server: (config, [{"name": _own_name(config, tool)}])})
-    route = ToolRoute(server, found.tool, found.meta or ToolMeta(), Schema({}), hints)
-    return Subject.of(rules, agent, office, found.wanted, route)
-
-
-def _own_name(config: BaseServerConfig, tool: str) -> str:
-    """The name that the MCP server knows: the tool may be given by its alias."""
-    return next((name for name, meta in config.tool_meta.items() if meta.alias == tool), tool)
+    own_name = next((name for name, meta in config.tool_meta.items() if meta.alias == tool), tool)
+    (shown,) = tools_of({server: (config, [{"name": own_name}])})
+    route = ToolRoute(server, shown.tool, shown.meta or ToolMeta(), Schema({}), hints)
+    return Subject.of(rules, agent, office, shown.wanted, route)
 
 
 def _explanation(rules: AccessPolicy, known: Configuration, subject: Subject, verdict: Verdict) -> dict[str, Any]:
     config = known.servers.get(subject.server)
     is_forbidden = config is not None and not {subject.tool, subject.name}.isdisjoint(config.forbidden_tools)
-    budgets = [(rules.budget_label(index), each) for index, each in enumerate(rules.budgets)]
+    budgets = [
+        {"budget": rules.budget_label(index)} | {name: value for name in _LIMITS if (value := getattr(entry, name))}
+        for index, entry in enumerate(rules.budgets)
+        if not applies(entry, subject)
+    ]
     return {
         "decision": verdict.then,
         "rule": verdict.rule,
@@ -152,16 +140,12 @@ def _explanation(rules: AccessPolicy, known: Configuration, subject: Subject, ve
         "forbidden_tools": is_forbidden,
         "annotations": subject.annotations,
         "steps": [{"rule": step.rule, "missed": step.missed or None} for step in verdict.steps],
-        "budgets": [{"budget": label, **_limits(each)} for label, each in budgets if not applies(each, subject)],
+        "budgets": budgets,
         "warnings": warnings_about(rules, [*known.servers] if known.servers else None),
     }
 
 
-def _limits(entry: BudgetEntry) -> dict[str, Any]:
-    names = ("calls_per_minute", "running", "bytes_per_hour", "per")
-    return {name: value for name in names if (value := getattr(entry, name))}
-
-
+_LIMITS = ("calls_per_minute", "running", "bytes_per_hour", "per")
 _DECIDED = {
     "allow": "allow: {agent} may call {tool}, without asking",
     "ask": "ask: the owner is asked before {tool} runs for {agent}",
@@ -169,21 +153,21 @@ _DECIDED = {
 }
 
 
-def _in_words(found: dict[str, Any], subject: Subject) -> str:
+def _in_words(explanation: dict[str, Any], subject: Subject) -> str:
     of = f" of {subject.server}" if subject.server else ""
-    lines = [_DECIDED[found["decision"]].format(agent=subject.agent, tool=f"{subject.tool}{of}")]
-    lines.append(f"decided by {found['rule']}: {found['why']}")
-    lines += [f"not by {step['rule']}: {step['missed']}" for step in found["steps"] if step["missed"]]
-    if not found["listed"]:
+    lines = [_DECIDED[explanation["decision"]].format(agent=subject.agent, tool=f"{subject.tool}{of}")]
+    lines.append(f"decided by {explanation['rule']}: {explanation['why']}")
+    lines += [f"not by {step['rule']}: {step['missed']}" for step in explanation["steps"] if step["missed"]]
+    if not explanation["listed"]:
         lines.append("this agent is not shown the tool, whatever its arguments are")
-    if found["forbidden_tools"]:
+    if explanation["forbidden_tools"]:
         lines.append("the configuration forbids the tool, whatever the policy says")
-    if found["every_time"]:
+    if explanation["every_time"]:
         lines.append("a permanent approval does not answer this")
-    for budget in found["budgets"]:
+    for budget in explanation["budgets"]:
         limits = ", ".join(f"{name} {_text(value)}" for name, value in budget.items() if name != "budget")
         lines.append(f"budget {budget['budget']}: {limits}")
-    return "\n".join([*lines, *(f"warning: {each}" for each in found["warnings"])])
+    return "\n".join([*lines, *(f"warning: {line}" for line in explanation["warnings"])])
 
 
 def _text(value: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import ssl
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,31 +14,37 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import WrongUse
-from a2c_smcp.cli.options import E2E, SHORTEST_KEY, audit_settings, server_variable, unused_variables
-from a2c_smcp.cli.serving.mcp import DEFAULT_IDLE, MCPOptions, check_processes
+from a2c_smcp.cli.options import (
+    SHORTEST_KEY,
+    WITHDRAW_AFTER,
+    WITHDRAW_HELP,
+    AuditOptions,
+    server_variable,
+    takes_options,
+    unused_variables,
+)
+from a2c_smcp.cli.serving.mounts import DEFAULT_IDLE, MCPOptions, check_processes, operator_options
 from a2c_smcp.cli.serving.node import (
+    REDIS_HELP,
     ListenAddress,
     NodeIdentity,
     WorkerSettings,
     check_node_url,
+    check_url,
     serve,
     serve_as_worker,
 )
-from a2c_smcp.cli.serving.operators import OperatorOptions, operator_options
-from a2c_smcp.cli.serving.stores import REDIS_HELP, check_url
 from a2c_smcp.cli.serving.workers import check_worker_urls, supervise
+from a2c_smcp.device_events import Sealing
 from a2c_smcp.errors import ConfigError, SMCPError
-from a2c_smcp.http.loopback import is_loopback
 from a2c_smcp.loops import run_program
-from a2c_smcp.protocol import version
-from a2c_smcp.server.auth.admission import checked_origin
+from a2c_smcp.protocol.names import accept
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, new_key
-from a2c_smcp.server.auth.authentication import AuthenticationProvider
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, checked_origin
 from a2c_smcp.server.auth.jwt import JWTAuthenticationProvider
-from a2c_smcp.server.directory.nodes import check_name, new_name
+from a2c_smcp.server.cluster.memory import check_name, new_name
 from a2c_smcp.server.settings import Limits, Network, Settings
-
-__all__ = ["server"]
+from a2c_smcp.web import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -67,29 +74,57 @@ _nodes = partial(_option, "Many nodes")
 _logging = partial(_option, "Logs and numbers")
 
 
-def server(
-    host: Annotated[str, _connections("HOST", "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, _connections("PORT", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = 7000,
-    tls_cert: Annotated[Path | None, _connections("TLS_CERT", "Certificate chain (PEM).")] = None,
-    tls_key: Annotated[Path | None, _connections("TLS_KEY", "Its private key (PEM).")] = None,
+@dataclass(frozen=True, kw_only=True)
+class ConnectionOptions:
+    """Where clients connect, and what they may send."""
+
+    host: Annotated[str, _connections("HOST", "Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, _connections("PORT", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = 7000
+    tls_cert: Annotated[Path | None, _connections("TLS_CERT", "Certificate chain (PEM).")] = None
+    tls_key: Annotated[Path | None, _connections("TLS_KEY", "Its private key (PEM).")] = None
     cors_origin: Annotated[
         list[str] | None, _connections("CORS_ORIGIN", "Web origin that may connect from a browser; repeat for more.")
-    ] = None,
-    max_message: Annotated[
-        int, _connections("MAX_MESSAGE", "Largest message in bytes.", min=1024)
-    ] = Limits().max_message,
+    ] = None
+    max_message: Annotated[int, _connections("MAX_MESSAGE", "Largest message in bytes.", min=1024)] = (
+        Limits().max_message
+    )
     require_version: Annotated[
         str | None, _connections("REQUIRE_VERSION", "Only clients of this protocol version, such as 0.4.")
-    ] = None,
+    ] = None
     legacy_notices: Annotated[
         bool, _connections("LEGACY_NOTICES", "Send notices also under their older names, to every client.")
-    ] = False,
+    ] = False
     trusted_proxy: Annotated[
         list[str] | None,
         _connections(
             "TRUSTED_PROXY", "Network (CIDR) of proxies whose X-Forwarded-For names the client; repeat for more."
         ),
-    ] = None,
+    ] = None
+
+    def address(self) -> ListenAddress:
+        return ListenAddress(host=self.host, port=self.port, tls_cert=self.tls_cert, tls_key=self.tls_key)
+
+    def networks(self) -> tuple[Network, ...]:
+        """The networks of trusted proxies. Raises `WrongUse`."""
+        try:
+            return tuple(ipaddress.ip_network(network) for network in self.trusted_proxy or ())
+        except ValueError as error:
+            raise WrongUse(f"--trusted-proxy: {error}", "Write an address or a network, such as 10.0.0.0/8.") from None
+
+    def version(self) -> str | None:
+        """The required version. Raises `WrongUse`."""
+        try:
+            accept(self.require_version)
+        except SMCPError:
+            what = f"--require-version: {self.require_version!r} is no version"
+            raise WrongUse(what, "Write 0.4 or 0.4.2.") from None
+        return self.require_version
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionOptions:
+    """Who is admitted: keys, tokens, operators."""
+
     origin: Annotated[
         list[str] | None,
         _admission(
@@ -97,59 +132,162 @@ def server(
             "URL at which clients reach this Server; keys bound to a device hold only there. Repeat for more.",
             show_default="loopback names",
         ),
-    ] = None,
-    api_key: Annotated[
-        list[str] | None, _admission("API_KEY", "API key that may do anything; repeat for more.")
-    ] = None,
+    ] = None
+    api_key: Annotated[list[str] | None, _admission("API_KEY", "API key that may do anything; repeat for more.")] = None
     keys_file: Annotated[
         Path | None, _admission("KEYS_FILE", "Keys with their offices, roles and names: see `a2c-smcp key --help`.")
-    ] = None,
-    jwt_secret: Annotated[str | None, _admission("JWT_SECRET", "Shared secret of JSON Web Tokens.")] = None,
-    jwt_key_file: Annotated[Path | None, _admission("JWT_KEY_FILE", "Public key of their issuer (PEM).")] = None,
-    jwt_jwks_file: Annotated[Path | None, _admission("JWT_JWKS_FILE", "Public keys of their issuer (JWKS).")] = None,
+    ] = None
+    jwt_secret: Annotated[str | None, _admission("JWT_SECRET", "Shared secret of JSON Web Tokens.")] = None
+    jwt_key_file: Annotated[Path | None, _admission("JWT_KEY_FILE", "Public key of their issuer (PEM).")] = None
+    jwt_jwks_file: Annotated[Path | None, _admission("JWT_JWKS_FILE", "Public keys of their issuer (JWKS).")] = None
     jwt_algorithm: Annotated[
         list[str] | None, _admission("JWT_ALGORITHM", "Algorithm to accept, such as RS256; repeat for more.")
-    ] = None,
-    jwt_issuer: Annotated[str | None, _admission("JWT_ISSUER", "Issuer that tokens must have.")] = None,
-    jwt_audience: Annotated[str | None, _admission("JWT_AUDIENCE", "Audience that tokens must have.")] = None,
+    ] = None
+    jwt_issuer: Annotated[str | None, _admission("JWT_ISSUER", "Issuer that tokens must have.")] = None
+    jwt_audience: Annotated[str | None, _admission("JWT_AUDIENCE", "Audience that tokens must have.")] = None
     admin_key: Annotated[
         str | None,
         _admission("ADMIN_KEY", "Key of operators: serve their interface at /admin/api. It is no key for clients."),
-    ] = None,
+    ] = None
     console: Annotated[
         bool, _admission("CONSOLE", "Serve pages for operators at /console/, who sign in with the admin key.")
-    ] = False,
-    insecure: Annotated[bool, _admission("INSECURE", "Listen beyond this machine without authentication.")] = False,
+    ] = False
+    insecure: Annotated[bool, _admission("INSECURE", "Listen beyond this machine without authentication.")] = False
+
+    def __post_init__(self) -> None:
+        """Raises `WrongUse` for options that do not go together."""
+        if self._tokens and (self.api_key or self.keys_file):
+            raise WrongUse("API keys and JSON Web Tokens do not go together", "Give either, not both.")
+        if not self._tokens and (self.jwt_algorithm or self.jwt_issuer or self.jwt_audience):
+            raise WrongUse(
+                "--jwt-algorithm, --jwt-issuer and --jwt-audience have no meaning without a key",
+                "Give --jwt-secret, --jwt-key-file or --jwt-jwks-file too.",
+            )
+
+    @property
+    def _tokens(self) -> dict[str, Any]:
+        sources = {"secret": self.jwt_secret, "key_file": self.jwt_key_file, "jwks_file": self.jwt_jwks_file}
+        return {name: value for name, value in sources.items() if value is not None}
+
+    def provider(self) -> AuthenticationProvider | None:
+        """The authentication that the options describe; `None` if anybody may connect. Raises `WrongUse`."""
+        try:
+            return self._of_tokens() if self._tokens else self._of_keys()
+        except ValueError as error:
+            raise WrongUse(str(error), _OF_TOKENS if self._tokens else _OF_KEYS) from None
+
+    def _of_tokens(self) -> AuthenticationProvider:
+        return JWTAuthenticationProvider(
+            **self._tokens,
+            algorithms=self.jwt_algorithm or ([] if self.jwt_secret is None else ["HS256"]),
+            issuer=self.jwt_issuer,
+            audience=self.jwt_audience,
+        )
+
+    def _of_keys(self) -> AuthenticationProvider | None:
+        if any(0 < len(key) < SHORTEST_KEY for key in self.api_key or ()):
+            raise WrongUse(
+                f"An API key has fewer than {SHORTEST_KEY} characters, and can be guessed",
+                f"Here is a new one that you can use: {new_key()}",
+            )
+        has_keys = self.api_key or self.keys_file
+        return DefaultAuthenticationProvider(self.api_key or [], self.keys_file) if has_keys else None
+
+    def origins(self) -> tuple[str, ...]:
+        """Raises `WrongUse`."""
+        try:
+            return tuple(map(checked_origin, self.origin or ()))
+        except ConfigError as error:
+            raise WrongUse(f"--origin: {error.about}", "Write https://HOST, or http://127.0.0.1:PORT.") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCPClientOptions:
+    """Offices as MCP servers."""
+
     mcp: Annotated[
         bool,
         _mcp("MCP", "Serve each office as an MCP server at /mcp/OFFICE, with the client's own key as bearer."),
-    ] = False,
+    ] = False
     mcp_idle: Annotated[
         int, _mcp("MCP_IDLE", "Seconds after its last request until an MCP client leaves the office.", min=1)
-    ] = DEFAULT_IDLE,
+    ] = DEFAULT_IDLE
+    mcp_withdraw_after: Annotated[int, _mcp("MCP_WITHDRAW_AFTER", WITHDRAW_HELP, min=1)] = WITHDRAW_AFTER
     mcp_e2e: Annotated[
-        E2E, _mcp("MCP_E2E", "Seal calls of MCP clients from this Server on, for computers that require it.")
-    ] = E2E.off,
-    redis: Annotated[str | None, _nodes("REDIS", REDIS_HELP)] = None,
-    node: Annotated[
-        str | None, _nodes("NODE", "Name of this node, unlike any other's.", show_default="a new one")
-    ] = None,
+        Sealing, _mcp("MCP_E2E", "Seal calls of MCP clients from this Server on, for computers that require it.")
+    ] = "off"
+
+    def seats(self, issuer: str | None) -> MCPOptions:
+        return MCPOptions(idle=self.mcp_idle, withdraw_after=self.mcp_withdraw_after, issuer=issuer, e2e=self.mcp_e2e)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """This node among many."""
+
+    redis: Annotated[str | None, _nodes("REDIS", REDIS_HELP)] = None
+    node: Annotated[str | None, _nodes("NODE", "Name of this node, unlike any other's.", show_default="a new one")] = (
+        None
+    )
     node_url: Annotated[
         str | None,
         _nodes("NODE_URL", "Where other nodes reach this one; with --workers, from which port on.", show_default=_HERE),
-    ] = None,
+    ] = None
     workers: Annotated[
         int | None, _nodes("WORKERS", "Processes on this port; without --redis they have a Valkey of their own.", min=1)
-    ] = None,
-    log_level: Annotated[logs.LogLevel, _logging("LOG_LEVEL", "How much to log.")] = logs.LogLevel.info,
-    log_json: Annotated[bool, _logging("LOG_JSON", "Log as JSON lines.")] = False,
+    ] = None
+
+    def identity(self, address: ListenAddress) -> NodeIdentity | None:
+        """The name and the URL of this node; `None` for a Server alone. Raises `WrongUse`."""
+        if self.redis is None and self.workers is None:
+            if self.node or self.node_url:
+                raise WrongUse(
+                    "--node and --node-url have no meaning for a single Server", "Give --redis or --workers too."
+                )
+            return None
+        try:
+            name = check_name(new_name() if self.node is None else self.node)
+        except ConfigError as error:
+            raise WrongUse(f"--node: {error.about}", "Choose another.") from None
+        identity = NodeIdentity(redis=self.redis or "", node=name, url=self.node_url)
+        if self.redis is not None:
+            check_url(self.redis)
+        if self.workers:
+            check_worker_urls(identity, self.workers)
+        else:
+            check_node_url(self.node_url, address, identity.redis)
+        return identity
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerAuditOptions(AuditOptions):
+    """The audit file of a Server."""
+
     audit: Annotated[
         Path | None, _logging("AUDIT", "Record who did what in this file, see `a2c-smcp audit`.", metavar="FILE")
-    ] = None,
+    ] = None
     audit_arguments: Annotated[
         bool, _logging("AUDIT_ARGUMENTS", "Record the arguments of calls as they are, not as a keyed hash.")
-    ] = False,
-    metrics: Annotated[bool, _logging("METRICS", "Serve metrics for Prometheus at /metrics, without a key.")] = False,
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """Logs, the audit file and metrics."""
+
+    log_level: Annotated[logs.LogLevel, _logging("LOG_LEVEL", "How much to log.")] = "info"
+    log_json: Annotated[bool, _logging("LOG_JSON", "Log as JSON lines.")] = False
+    audit: ServerAuditOptions
+    metrics: Annotated[bool, _logging("METRICS", "Serve metrics for Prometheus at /metrics, without a key.")] = False
+
+
+@takes_options
+def server(
+    connections: ConnectionOptions,
+    admission: AdmissionOptions,
+    mcp: MCPClientOptions,
+    nodes: NodeOptions,
+    records: RecordOptions,
 ) -> None:
     """Run the Server: the signalling hub between agents and computers.
 
@@ -172,151 +310,57 @@ def server(
     A2C_SERVER_ADMIN_KEY="$ADMIN_KEY" a2c-smcp server --keys-file keys.json --console
     """
     worker = WorkerSettings.from_environment()
-    logs.set_up(log_level, as_json=log_json)
-    address = ListenAddress(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
-    check_processes(workers, with_mcp=mcp)
-    identity = _identity(redis, node, node_url, address, workers)
-    _name_node_in_logs(worker or identity, log_level, as_json=log_json)
+    logs.queue_stderr()
+    logs.set_up(records.log_level, as_json=records.log_json)
+    check_processes(nodes.workers, with_mcp=mcp.mcp)
+    address = connections.address()
+    identity = nodes.identity(address)
+    if node := worker or identity:
+        logs.set_up(records.log_level, as_json=records.log_json, node=node.node)
     if not worker and (unused := unused_variables(_OPTIONS)):
         logger.warning("%s", unused)
-    tokens = {"secret": jwt_secret, "key_file": jwt_key_file, "jwks_file": jwt_jwks_file}
-    auth = _auth(api_key, keys_file, tokens, jwt_algorithm, issuer=jwt_issuer, audience=jwt_audience)
-    is_shared = bool(identity or worker)
-    operators = operator_options(admin_key, api_key or (), console=console, host=host, is_shared=is_shared)
-    _check_exposure(host, auth, insecure=insecure)
-    _check_version(require_version)
-    _check_tls(tls_cert, tls_key)
-    settings = Settings(
-        auth=auth,
-        limits=Limits(max_message=max_message),
-        require_version=require_version,
-        cors_origins=tuple(cors_origin or ()),
-        trusted_hosts=None if auth or insecure else frozenset(),
-        legacy_notices=legacy_notices,
-        metrics=metrics,
-        **audit_settings(audit, with_arguments=audit_arguments),
-        trusted_proxies=_networks(trusted_proxy),
-        origins=_origins(origin),
-        admin_key=operators.key,
+    operators = operator_options(
+        admission.admin_key,
+        admission.api_key or (),
+        console=admission.console,
+        host=address.host,
+        is_shared=bool(node),
     )
-    chosen = MCPOptions(idle=mcp_idle, issuer=jwt_issuer, e2e=mcp_e2e) if mcp else None
-    _run(settings, address, identity, worker, workers, chosen, operators)
-
-
-def _run(
-    settings: Settings,
-    address: ListenAddress,
-    identity: NodeIdentity | None,
-    worker: WorkerSettings | None,
-    workers: int | None,
-    mcp: MCPOptions | None,
-    operators: OperatorOptions,
-) -> None:
-    """Serve as a worker, run workers, or serve."""
+    settings = _settings(connections, admission, records, operators.key)
     if worker:
         run_program(serve_as_worker(settings, address, worker, operators))
-    elif identity and workers:
-        run_program(supervise(settings, address, workers, identity))
+    elif identity and nodes.workers:
+        run_program(supervise(settings, address, nodes.workers, identity))
     else:
-        run_program(serve(settings, address, identity, mcp, operators))
+        seats = mcp.seats(admission.jwt_issuer) if mcp.mcp else None
+        run_program(serve(settings, address, identity, seats, operators))
 
 
-def _name_node_in_logs(node: WorkerSettings | NodeIdentity | None, level: logs.LogLevel, *, as_json: bool) -> None:
-    if node:
-        logs.set_up(level, as_json=as_json, node=node.node)
-
-
-def _identity(
-    redis: str | None, node: str | None, node_url: str | None, address: ListenAddress, workers: int | None
-) -> NodeIdentity | None:
-    """The name and the URL of this node; `None` for a Server alone. Raises `WrongUse`."""
-    if redis is None and workers is None:
-        if node or node_url:
-            raise WrongUse(
-                "--node and --node-url have no meaning for a single Server", "Give --redis or --workers too."
-            )
-        return None
-    identity = NodeIdentity(redis=redis or "", node=_name(node), url=node_url)
-    if redis is not None:
-        check_url(redis)
-    if workers:
-        check_worker_urls(identity, workers)
-    else:
-        check_node_url(node_url, address, identity.redis)
-    return identity
-
-
-def _name(node: str | None) -> str:
-    try:
-        return check_name(new_name() if node is None else node)
-    except ConfigError as error:
-        raise WrongUse(f"--node: {error.about}", "Choose another.") from None
-
-
-def _auth(
-    api_keys: list[str] | None,
-    keys_file: Path | None,
-    tokens: dict[str, Any],
-    algorithms: list[str] | None,
-    **expected: Any,
-) -> AuthenticationProvider | None:
-    """The provider that the options describe, if any. Raises `WrongUse`."""
-    source = {name: value for name, value in tokens.items() if value is not None}
-    has_keys, has_checks = bool(api_keys or keys_file), bool(algorithms or any(expected.values()))
-    if source and has_keys:
-        raise WrongUse("API keys and JSON Web Tokens do not go together", "Give either, not both.")
-    if has_checks and not source:
+def _settings(
+    connections: ConnectionOptions, admission: AdmissionOptions, records: RecordOptions, admin_key: str | None
+) -> Settings:
+    """Raises `WrongUse`."""
+    auth = admission.provider()
+    if not (auth or admission.insecure or is_loopback(connections.host)):
         raise WrongUse(
-            "--jwt-algorithm, --jwt-issuer and --jwt-audience have no meaning without a key",
-            "Give --jwt-secret, --jwt-key-file or --jwt-jwks-file too.",
-        )
-    try:
-        return _jwt(source, algorithms, expected) if source else _keys(api_keys, keys_file)
-    except ValueError as error:
-        raise WrongUse(str(error), _OF_TOKENS if source else _OF_KEYS) from None
-
-
-def _jwt(source: dict[str, Any], algorithms: list[str] | None, expected: dict[str, Any]) -> AuthenticationProvider:
-    default = ["HS256"] if "secret" in source else []
-    return JWTAuthenticationProvider(**source, algorithms=algorithms or default, **expected)
-
-
-def _keys(api_keys: list[str] | None, keys_file: Path | None) -> AuthenticationProvider | None:
-    if any(0 < len(key) < SHORTEST_KEY for key in api_keys or ()):
-        raise WrongUse(
-            f"An API key has fewer than {SHORTEST_KEY} characters, and can be guessed",
-            f"Here is a new one that you can use: {new_key()}",
-        )
-    return DefaultAuthenticationProvider(api_keys or [], keys_file) if api_keys or keys_file else None
-
-
-def _check_exposure(host: str, auth: AuthenticationProvider | None, *, insecure: bool) -> None:
-    if not (auth or insecure or is_loopback(host)):
-        raise WrongUse(
-            f"{host} can be reached from other machines, and no key would be needed",
+            f"{connections.host} can be reached from other machines, and no key would be needed",
             "Give --api-key, --keys-file or --jwt-…, or --insecure if that is what you want.",
         )
-
-
-def _networks(given: list[str] | None) -> tuple[Network, ...]:
-    try:
-        return tuple(ipaddress.ip_network(network) for network in given or ())
-    except ValueError as error:
-        raise WrongUse(f"--trusted-proxy: {error}", "Write an address or a network, such as 10.0.0.0/8.") from None
-
-
-def _origins(given: list[str] | None) -> tuple[str, ...]:
-    try:
-        return tuple(checked_origin(each) for each in given or ())
-    except ConfigError as error:
-        raise WrongUse(f"--origin: {error.about}", "Write https://HOST, or http://127.0.0.1:PORT.") from None
-
-
-def _check_version(required: str | None) -> None:
-    try:
-        version.accept(required)
-    except SMCPError:
-        raise WrongUse(f"--require-version: {required!r} is no version", "Write 0.4 or 0.4.2.") from None
+    _check_tls(connections.tls_cert, connections.tls_key)
+    return Settings(
+        auth=auth,
+        limits=Limits(max_message=connections.max_message),
+        require_version=connections.version(),
+        cors_origins=tuple(connections.cors_origin or ()),
+        trusted_hosts=None if auth or admission.insecure else frozenset(),
+        legacy_notices=connections.legacy_notices,
+        metrics=records.metrics,
+        audit=records.audit.audit,
+        audit_arguments=records.audit.audit_arguments,
+        trusted_proxies=connections.networks(),
+        origins=admission.origins(),
+        admin_key=admin_key,
+    )
 
 
 def _check_tls(cert: Path | None, key: Path | None) -> None:

@@ -10,42 +10,42 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from a2c_smcp.cli import call_checks, local_computer, logs, options
+from a2c_smcp.cli import options
+from a2c_smcp.cli.console import JOINED, ConsoleOptions
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, file_error
-from a2c_smcp.cli.local_computer import LocalComputer, OwnerOptions
+from a2c_smcp.cli.local_computer import LocalComputer, MetricsPort, OwnerOptions
 from a2c_smcp.cli.options import option, unused_variables
-from a2c_smcp.cli.owner_console import serving as owner_console
-from a2c_smcp.cli.pairing import own_fingerprint, pairing_lines
-from a2c_smcp.cli.policies import source
-from a2c_smcp.cli.serving.mcp import MCPOptions, mcp_url, mount_offices
+from a2c_smcp.cli.serving.mounts import MCPOptions, mcp_url, mount_offices
 from a2c_smcp.cli.setup_files import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     HOW_TO_MAKE_ONE,
     NAMES,
+    AlreadyUp,
     SetupOptions,
+    UpInfo,
+    UpState,
     find_setups,
     missing_setup,
+    own_fingerprint,
+    pairing_lines,
     read_input_values,
     setup_options,
     yaml_hint,
 )
-from a2c_smcp.cli.sign_in import NoBrowser
 from a2c_smcp.cli.suggestions import agent_line, command_line, suggested_call
 from a2c_smcp.cli.terminal import Terminal, put_text
-from a2c_smcp.cli.up_state import AlreadyUp, UpInfo, UpState
 from a2c_smcp.errors import ConfigError, SMCPError
-from a2c_smcp.http.loopback import is_loopback
 from a2c_smcp.loops import cancel_and_wait, run_program
 from a2c_smcp.server.app import create_app
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider, new_key
 from a2c_smcp.server.run import address_of, listen, serving
 from a2c_smcp.server.settings import Settings
-
-__all__ = ["up"]
+from a2c_smcp.web import is_loopback
 
 _CHECK_INTERVAL = 0.5
 _FIRST_LIMIT, _LAST_LIMIT = 10.0, 120.0
@@ -59,59 +59,41 @@ _ALL_NEED_APPROVAL = (
     "--approve-by client asks the person at the MCP client"
 )
 
-_Host = Annotated[str | None, option("A2C_SERVER_HOST", "--host", "Address to listen on.", show_default=DEFAULT_HOST)]
-_Port = Annotated[
-    int | None,
-    option(
-        "A2C_SERVER_PORT",
-        "--port",
-        "Port; 0 takes a free one.",
-        min=0,
-        max=65535,
-        show_default=str(DEFAULT_PORT),
-    ),
-]
-_Office = Annotated[
-    str | None, option("A2C_OFFICE", "--office", "The office to join.", show_default=options.DEFAULT_OFFICE)
-]
-_Name = Annotated[
-    str | None, option("A2C_NAME", "--name", "Name of this computer in its office.", show_default=platform.node())
-]
+
+@dataclass(frozen=True, kw_only=True)
+class UpOptions:
+    """The options of `a2c-smcp up`."""
+
+    config: Annotated[Path | None, option(None, "--config", "File of MCP servers.", show_default=NAMES[0])] = None
+    host: Annotated[
+        str | None, option("A2C_SERVER_HOST", "--host", "Address to listen on.", show_default=DEFAULT_HOST)
+    ] = None
+    port: Annotated[
+        int | None,
+        option(
+            "A2C_SERVER_PORT",
+            "--port",
+            "Port; 0 takes a free one.",
+            min=0,
+            max=65535,
+            show_default=str(DEFAULT_PORT),
+        ),
+    ] = None
+    office: Annotated[
+        str | None, option("A2C_OFFICE", "--office", "The office to join.", show_default=options.DEFAULT_OFFICE)
+    ] = None
+    name: Annotated[
+        str | None, option("A2C_NAME", "--name", "Name of this computer in its office.", show_default=platform.node())
+    ] = None
+    owner: OwnerOptions
+    audit: options.AuditOptions
+    metrics_port: MetricsPort = None
+    console: ConsoleOptions
+    log: options.LogOptions
 
 
-def up(
-    config: Annotated[Path | None, option(None, "--config", "File of MCP servers.", show_default=NAMES[0])] = None,
-    host: _Host = None,
-    port: _Port = None,
-    office: _Office = None,
-    name: _Name = None,
-    yes: local_computer.Yes = False,
-    approve_by: local_computer.ApproveByOption = local_computer.ApproveBy.owner,
-    no_input: local_computer.NoInput = False,
-    trust_changes: local_computer.TrustChanges = False,
-    no_browser: NoBrowser = False,
-    idle_stop: local_computer.IdleStop = None,
-    desktop: local_computer.DesktopOption = local_computer.Desktop.subscribed,
-    skills: local_computer.SkillsFolder = None,
-    landing: local_computer.Landing = None,
-    e2e: options.E2EOption = options.E2E.off,
-    sign: local_computer.Sign = False,
-    pin: call_checks.PinOption = None,
-    scanner: call_checks.ScannerOption = None,
-    policy: source.PolicyFile = None,
-    read_only: source.ReadOnly = False,
-    trust_hints: source.TrustHints = None,
-    audit: options.Audit = None,
-    audit_arguments: options.AuditArguments = False,
-    metrics_port: local_computer.MetricsPort = None,
-    console: owner_console.ConsoleFlag = False,
-    console_port: owner_console.ConsolePort = None,
-    console_session: owner_console.ConsoleSession = "12h",
-    webhook: owner_console.WebhookUrl = None,
-    webhook_secret: owner_console.WebhookSecret = None,
-    log_level: options.LogLevelOption = logs.LogLevel.warning,
-    log_json: options.LogJSON = False,
-) -> None:
+@options.takes_options
+def up(settings: UpOptions) -> None:
     """Run a Server and this machine's MCP servers, together, from one file.
 
     The file is the a2c.toml, a2c.json or mcp.json of the current folder. It is watched: a server whose entry changes is
@@ -125,39 +107,23 @@ def up(
     a2c-smcp up --config mcp.json --port 0 --yes
     a2c-smcp up --policy policy.json
     """
-    logs.set_up(log_level, as_json=log_json)
+    settings.log.set_up()
     terminal = Terminal()
-    file = _setup_file(config, terminal)
-    if unused := unused_variables(["--host", "--port"]):
-        terminal.show(unused, "yellow")
-    setup = _setup_options(file, host=host, port=port, office=office, name=name)
-    limits, state = local_computer.policy_of(idle_stop, desktop), UpState(file)
+    file = _setup_file(settings.config, terminal)
+    if warning := unused_variables(["--host", "--port"]):
+        terminal.show(warning, "yellow")
+    try:
+        setup = setup_options(file, {name: getattr(settings, name) for name in ("host", "port", "office", "name")})
+    except ConfigError as error:
+        raise file_error(error) from None
+    options.check_names(name=setup.name, office=setup.office)
+    state = UpState(file)
     try:
         with state.claimed() as write_info:
-            more: Any = owner_console.chosen(console, console_port, console_session, webhook, webhook_secret)
-            given = OwnerOptions(
-                yes=yes,
-                approve_by=approve_by,
-                no_input=no_input,
-                trust_changes=trust_changes,
-                no_browser=no_browser,
-                values=read_input_values(None, [file]),
-                policy=limits,
-                skills=skills,
-                landing=options.checked_folder(landing, "--landing"),
-                e2e=e2e,
-                sign=sign,
-                pin=pin,
-                scanners=scanner,
-                **options.audit_settings(audit, with_arguments=audit_arguments),
-                rules=source.policy_source(policy, read_only=read_only, trust_hints=trust_hints),
-                metrics_port=metrics_port,
-                **more,
-            )
-            own = LocalComputer(setup.name, [file], terminal, given)
+            own = LocalComputer(setup.name, [file], terminal, settings, read_input_values(None, [file]))
             run_program(_Up(setup, own, state, terminal).serve(write_info))
-    except AlreadyUp as found:
-        raise _already_up(found.info, file, state) from None
+    except AlreadyUp as other:
+        raise _already_up(other.info, file) from None
     terminal.show("stopped", event="stopped")
 
 
@@ -174,7 +140,8 @@ class _Up:
     async def serve(self, write_info: Callable[[UpInfo], None]) -> None:
         """Run until a signal. Raises `Failed`."""
         listener, auth = _listener(self._setup), DefaultAuthenticationProvider(self._key)
-        app, url = create_app(Settings(auth=auth)), _url(listener)
+        host, _, port = address_of(listener).rpartition(":")
+        app, url = create_app(Settings(auth=auth)), f"http://{_UNSPECIFIED.get(host, host)}:{port}"
         async with serving(app, listener, own_listener=mount_offices(app, url, MCPOptions())):
             info = UpInfo(url=url, office=self._setup.office, name=self._setup.name, pid=os.getpid())
             write_info(info)
@@ -197,7 +164,7 @@ class _Up:
 
     def _on_connection(self, line: str, style: str = "", **facts: object) -> None:
         self._terminal.show(line, style, **facts)
-        if facts.get("event") == owner_console.JOINED:
+        if facts.get("event") == JOINED:
             self._joined.set()
 
     async def _suggest(self, info: UpInfo) -> None:
@@ -209,8 +176,9 @@ class _Up:
             self._terminal.show(line, event="starting", servers=names)
             await self._has_a_call_within(_LAST_LIMIT - _FIRST_LIMIT, info)
         call = self._call(info)
-        self._say(f"try in another terminal:\n  {_agent_line(info, self._state, call)}")
-        self._say(f"or from an MCP client, at {mcp_url(info.url, info.office)}:\n  {_connect_line(info)}")
+        self._say(f"try in another terminal:\n  {_agent_line(info, call)}")
+        connect_line = command_line("connect", "claude-code", "--url", info.url, "--office", info.office)
+        self._say(f"or from an MCP client, at {mcp_url(info.url, info.office)}:\n  {connect_line}")
         if self._device:
             for line in pairing_lines(self._device, info.name, info.office, info.url, has_own_server=True):
                 self._say(line)
@@ -235,29 +203,20 @@ class _Up:
         return suggested_call(info.name, self._own.computer.get_tools(), may_ask=self._own.can_approve)
 
 
-def _setup_file(given: Path | None, terminal: Terminal) -> Path:
-    if given:
-        return given
-    found = find_setups(Path.cwd())
-    if not found:
+def _setup_file(config: Path | None, terminal: Terminal) -> Path:
+    if config:
+        return config
+    files = find_setups(Path.cwd())
+    if not files:
         what_to_do = yaml_hint(Path.cwd()) or HOW_TO_MAKE_ONE
         raise WrongUse(f"There is no {', '.join(NAMES[:-1])} or {NAMES[-1]} here", what_to_do)
-    file, *others = found
+    file, *others = files
     if lost := missing_setup(Path.cwd()):
         what_to_do = f"--config {file.name} runs the other one that is here."
         raise WrongUse(f"{lost.name}, which was run here before, is gone", what_to_do)
     for other in others:
         terminal.show(f"{file.name} is used, and not {other.name}, which --config {other.name} would run", "yellow")
     return file
-
-
-def _setup_options(file: Path, **given: Any) -> SetupOptions:
-    try:
-        setup = setup_options(file, given)
-    except ConfigError as error:
-        raise file_error(error) from None
-    options.check_names(name=setup.name, office=setup.office)
-    return setup
 
 
 def _listener(setup: SetupOptions) -> socket.socket:
@@ -273,23 +232,14 @@ def _listener(setup: SetupOptions) -> socket.socket:
         ) from None
 
 
-def _url(listener: socket.socket) -> str:
-    host, _, port = address_of(listener).rpartition(":")
-    return f"http://{_UNSPECIFIED.get(host, host)}:{port}"
-
-
-def _already_up(info: UpInfo | None, file: Path, state: UpState) -> Failed:
+def _already_up(info: UpInfo | None, file: Path) -> Failed:
     if info is None:
         return Failed(f"Another process is starting {file}", "Wait a moment, and try again.")
     return Failed(
         f"{file} is up already: {info.url}, process {info.pid}, which follows changes of the file",
-        f"Stop it with Ctrl-C there, or use it:\n  {_agent_line(info, state, None)}",
+        f"Stop it with Ctrl-C there, or use it:\n  {_agent_line(info)}",
     )
 
 
-def _connect_line(info: UpInfo) -> str:
-    return command_line("connect", "claude-code", "--url", info.url, "--office", info.office)
-
-
-def _agent_line(info: UpInfo, state: UpState, call: list[str] | None) -> str:
-    return agent_line(call or ["tools"], url=info.url, office=info.office, key_file=state.key_file)
+def _agent_line(info: UpInfo, call: list[str] | None = None) -> str:
+    return agent_line(call or ["tools"], url=info.url, office=info.office)

@@ -1,1 +1,1 @@
-"""What `a2c-smcp computer` opens on a terminal: a line to type commands on, below everything that happens."""
+"""The prompt of `a2c-smcp computer` on a terminal: a line for commands, below the output."""

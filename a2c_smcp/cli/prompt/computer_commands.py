@@ -10,25 +10,24 @@ from typing import Any
 from uuid import uuid4
 
 from a2c_smcp.cli.prompt import views
+from a2c_smcp.cli.prompt.approval_commands import known_server
 from a2c_smcp.cli.prompt.console import Console
 from a2c_smcp.cli.prompt.language import (
     BackgroundJob,
     BadLine,
     Command,
     Parameter,
+    Run,
     missing_parameters,
     parameters_of,
     read_arguments,
 )
-from a2c_smcp.cli.prompt.live_commands import known_server
-from a2c_smcp.computer.approval import OWNER
-from a2c_smcp.computer.inputs.resolver import InputState
-from a2c_smcp.computer.secrets import secrets_of
-from a2c_smcp.computer.secrets.config import secrets_line
+from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.configuration.resolver import InputState
+from a2c_smcp.computer.consent.approval import OWNER
+from a2c_smcp.computer.secrets.rules import secrets_line, secrets_of
 from a2c_smcp.mcp_host.config.servers import parse_server, source
 from a2c_smcp.protocol.results import CallToolResult
-
-__all__ = ["CALL_COMMANDS", "SERVER_COMMANDS", "STATUS_COMMANDS", "schema_of"]
 
 
 async def _add(console: Console, arguments: list[str]) -> BackgroundJob:
@@ -37,51 +36,46 @@ async def _add(console: Console, arguments: list[str]) -> BackgroundJob:
         raise BadLine(f"there is a server {name!r} already: server rm {name} removes it")
     config = parse_server(_config(words), name)
     console.computer.mask.add(secrets_of({"servers": {name: source(config)}}).found, name)
-    return BackgroundJob(f"server add {name}", partial(_put, console, config))
+
+    async def put() -> None:
+        await console.computer.put_server(config)
+        console.say(f"{config.name} is here until this program ends; a file given with --config keeps it")
+
+    return BackgroundJob(f"server add {name}", put)
 
 
 def _config(words: list[str]) -> dict[str, Any]:
-    """The configuration of a server from JSON, a URL, or a command with arguments. Raises `BadLine`."""
+    """Return the configuration of a server from JSON, a URL, or a command with arguments. Raises `BadLine`."""
     if words[0].startswith("{"):
         try:
-            found = json.loads(words[0])
+            config: dict[str, Any] = json.loads(words[0])
         except ValueError as error:
             raise BadLine(f"not JSON: {error}") from None
-        return found if isinstance(found, dict) else {}
+        return config
     if words[0].startswith(("http://", "https://")):
         return {"type": "streamable", "url": words[0]}
     return {"command": words[0], "args": words[1:]}
 
 
-async def _put(console: Console, config: Any) -> None:
-    await console.computer.put_server(config)
-    console.say(f"{config.name} is here until this program ends; a file given with --config keeps it")
-
-
 async def _rm(console: Console, arguments: list[str]) -> BackgroundJob:
-    return BackgroundJob(f"server rm {arguments[0]}", partial(_removed, console, arguments[0]))
+    (name,) = arguments
+
+    async def remove() -> None:
+        await console.computer.remove_server(name)
+        console.errors.pop(name, None)
+        console.say(f"{name} is removed")
+
+    return BackgroundJob(f"server rm {name}", remove)
 
 
-async def _removed(console: Console, name: str) -> None:
-    await console.computer.remove_server(name)
-    console.errors.pop(name, None)
-    console.say(f"{name} is removed")
+def _job(verb: str, work: Callable[[Computer, str], Awaitable[None]]) -> Run[Console]:
+    """Return a command that does this with a server."""
 
+    async def run(console: Console, arguments: list[str]) -> BackgroundJob:
+        name = known_server(console, arguments[0])
+        return BackgroundJob(f"server {verb} {name}", partial(work, console.computer, name))
 
-async def _start(console: Console, arguments: list[str]) -> BackgroundJob:
-    return _job(console, "start", console.computer.start, arguments[0])
-
-
-async def _stop(console: Console, arguments: list[str]) -> BackgroundJob:
-    return _job(console, "stop", console.computer.stop, arguments[0])
-
-
-async def _restart(console: Console, arguments: list[str]) -> BackgroundJob:
-    return _job(console, "restart", console.computer.restart, arguments[0])
-
-
-def _job(console: Console, verb: str, work: Callable[[str], Awaitable[None]], name: str) -> BackgroundJob:
-    return BackgroundJob(f"server {verb} {name}", partial(work, known_server(console, name)))
+    return run
 
 
 async def _list(console: Console, arguments: list[str]) -> None:
@@ -119,9 +113,9 @@ def _input(console: Console, id_: str) -> InputState:
 SERVER_COMMANDS = (
     Command("server add", "NAME COMMAND…", "Add a server: a command with arguments, a URL, or JSON.", _add),
     Command("server rm", "SERVER", "Stop a server and forget it.", _rm),
-    Command("server start", "SERVER", "Start a server.", _start),
-    Command("server stop", "SERVER", "Stop a server.", _stop),
-    Command("server restart", "SERVER", "Stop and start a server.", _restart),
+    Command("server start", "SERVER", "Start a server.", _job("start", Computer.start)),
+    Command("server stop", "SERVER", "Stop a server.", _job("stop", Computer.stop)),
+    Command("server restart", "SERVER", "Stop and start a server.", _job("restart", Computer.restart)),
     Command("inputs list", "", "Show inputs and where their values come from; secrets are hidden.", _list),
     Command("inputs set", "INPUT [keep]", "Ask for a value; servers that use it restart.", _set),
     Command("inputs clear", "INPUT", "Forget a value.", _clear),
@@ -132,13 +126,13 @@ _RECORDS = 20
 
 
 async def _status(console: Console, arguments: list[str]) -> None:
-    url = console.computer.mask.text(console.connection.url)
-    console.say(f"{console.computer.name} at {url}: {console.connection.state}")
+    url = console.computer.mask.text(console.url)
+    console.say(f"{console.computer.name} at {url}: {console.state}")
     if console.computer.gate:
         console.say(f"policy: {console.computer.gate.policy}")
     for warning in console.computer.warnings:
         console.say(warning, "yellow")
-    for server, names in console.computer.secrets().items():
+    for server, names in console.computer.owner.secrets().items():
         if line := secrets_line(server, names):
             console.say(f"treated as secret of {line}")
     if not console.computer.status():
@@ -150,27 +144,26 @@ async def _status(console: Console, arguments: list[str]) -> None:
 
 
 async def _tools(console: Console, arguments: list[str]) -> None:
-    found = [each for each in console.computer.get_tools() if not arguments or each["mcp_server"] == arguments[0]]
-    if found:
-        console.draw(views.tools(found, asks=not console.computer.approvals.approves_all))
+    tools = [tool for tool in console.computer.get_tools() if not arguments or tool["mcp_server"] == arguments[0]]
+    if tools:
+        console.draw(views.tools(tools, asks=not console.computer.approvals.approves_all))
     else:
         console.say("no tools")
 
 
 async def _skills(console: Console, arguments: list[str]) -> None:
-    if found := console.computer.skills.references():
-        console.draw(views.skills(found))
+    if skills := console.computer.skills.references():
+        console.draw(views.skills(skills))
     else:
         console.say(f"no skills: yours are the folders in {console.computer.skills.home / 'user'}")
 
 
 async def _desktop(console: Console, arguments: list[str]) -> BackgroundJob:
-    return BackgroundJob("desktop", partial(_show_desktop, console))
+    async def show() -> None:
+        windows = await console.computer.get_desktop()
+        console.say("\n\n".join(window.rstrip("\n") for window in windows) or "no windows")
 
-
-async def _show_desktop(console: Console) -> None:
-    windows = await console.computer.get_desktop()
-    console.say("\n\n".join(window.rstrip("\n") for window in windows) or "no windows")
+    return BackgroundJob("desktop", show)
 
 
 async def _history(console: Console, arguments: list[str]) -> None:
@@ -197,7 +190,7 @@ _TIMEOUT = 3600.0
 
 
 def schema_of(console: Console, name: str) -> Mapping[str, Any]:
-    """The JSON schema of a tool's arguments. Raises `BadLine` if there is no such tool."""
+    """Return the JSON schema of a tool's arguments. Raises `BadLine` if there is no such tool."""
     for tool in console.computer.get_tools():
         if tool["name"] == name:
             return tool["params_schema"]
@@ -223,7 +216,7 @@ async def _call(console: Console, arguments: list[str]) -> BackgroundJob | None:
 
 
 def _read(parameter: Parameter, text: str) -> dict[str, Any]:
-    """The argument that was typed; nothing if an optional one was left out. Raises `ValueError`."""
+    """Return the argument that was typed; none for an optional one that was left out. Raises `ValueError`."""
     if text or (parameter.is_required and parameter.types == ("string",)):
         return {parameter.name: parameter.read(text)}
     if parameter.is_required:
@@ -233,23 +226,17 @@ def _read(parameter: Parameter, text: str) -> dict[str, Any]:
 
 async def _run(console: Console, job: BackgroundJob, name: str, params: dict[str, Any]) -> None:
     req_id = uuid4().hex
-    try:
-        answer = await console.computer.execute_tool(OWNER, req_id, name, params, _TIMEOUT, _noting(job))
-    except asyncio.CancelledError:
-        console.computer.cancel(OWNER.agent, req_id)
-        raise
-    _show(console, name, CallToolResult.from_wire(answer))
 
-
-def _noting(job: BackgroundJob) -> Callable[[float, float | None, str | None], None]:
     def note(progress: float, total: float | None, message: str | None) -> None:
         of = f" of {total:g}" if total is not None else ""
         job.note = f"{progress:g}{of}{f', {message}' if message else ''}"
 
-    return note
-
-
-def _show(console: Console, name: str, result: CallToolResult) -> None:
+    try:
+        answer = await console.computer.execute_tool(OWNER, req_id, name, params, _TIMEOUT, note)
+    except asyncio.CancelledError:
+        console.computer.calls.cancel(OWNER, req_id)
+        raise
+    result = CallToolResult.from_wire(answer)
     if result.is_error:
         console.say(result.text or f"{name} failed and does not say why", "red")
     elif result.text:

@@ -1,34 +1,30 @@
-"""What commands of the prompt act on: the Computer, its connection to an office, jobs, requests and the screen."""
+"""The console that commands of the prompt act on: the Computer, jobs, requests and the screen."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from a2c_smcp.cli.errors import sentence
-from a2c_smcp.cli.forms.form import Form, quoted
+from a2c_smcp.cli.form import Questions, TerminalForm, quoted
 from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.grants import Grants
 from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine
-from a2c_smcp.cli.prompt.questions import Questions
 from a2c_smcp.cli.sign_in import SignInGuide
 from a2c_smcp.cli.terminal import Terminal, printable
-from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.inputs.definitions import InputError
-from a2c_smcp.computer.pending import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
-from a2c_smcp.computer.socketio.client import SMCPComputerClient
+from a2c_smcp.computer.configuration.definitions import InputError
+from a2c_smcp.computer.consent.pending import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.files import PrivateFileUnusable
 from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.private_files import PrivateFileUnusable, instance_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["ANSWERS", "QUESTION_ANSWERS", "Console"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +35,10 @@ _ANNOUNCED, _ANNOUNCED_LINES = 600, 8
 
 
 class Console:
-    """`live` draws a table below the line, again and again; `errors` has the last error of each server."""
+    """`live` draws a table below the line, again and again; `errors` has the last error of each server.
+
+    `state` is the last change of the connection to the office.
+    """
 
     def __init__(
         self,
@@ -54,10 +53,9 @@ class Console:
         office: str,
         folder: Path,
         errors: dict[str, str],
-        say_connection: Callable[[str], None],
-        **link: Any,
     ) -> None:
         self.computer, self.questions, self.errors = computer, questions, errors
+        self.url, self.state = url, "not connected"
         self.requests, self.asked, self.guide = requests, asked, guide
         self.live: Callable[[], RenderableType] | None = None
         self.refresh: Callable[[], None] = lambda: None
@@ -65,13 +63,11 @@ class Console:
         self._terminal = terminal
         self.jobs = BackgroundJobs(self.say, lambda: self.refresh(), self.show_failure)
         self.grants = Grants(computer.approvals, computer.name, folder, self.say)
-        self.connection = OfficeConnection(
-            computer, url, office, say=say_connection, on_change=self._on_office_changed, **link
-        )
+        self.grants.enter(url, office)
         requests.on_added.append(self._on_request)
-        requests.on_removed.append(self._on_request_gone)
+        requests.on_removed.append(partial(self._on_gone, why=""))
         asked.on_added.append(self._on_question)
-        asked.on_removed.append(self._on_question_gone)
+        asked.on_removed.append(partial(self._on_gone, why=": its call has ended, or its time is over"))
         for pending in requests:
             self._on_request(pending)
         for question in asked:
@@ -95,19 +91,21 @@ class Console:
         return views.status(self.computer.status(), self.errors, self.computer.statistics)
 
     def below(self) -> str:
-        """What is drawn below the line now, with colours."""
+        """Return the text below the line, with colours."""
         from rich.console import Group
         from rich.text import Text
 
         parts: list[Any] = [self.live()] if self.live else []
         parts += [Text(f"{printable(str(job))}, Ctrl-C ends it", "cyan") for job in self.jobs]
+
+        def add(text: str, count: int, answers: str) -> None:
+            more = f" (and {count - 1} more)" if count > 1 else ""
+            parts.append(Text(f"{printable(text)}{more}: {answers}", "bold yellow"))
+
         if pending := [*self.requests]:
-            more = f" (and {len(pending) - 1} more)" if len(pending) > 1 else ""
-            parts.append(Text(f"{printable(views.who_wants(pending[0]))}{more}: {ANSWERS}", "bold yellow"))
+            add(views.who_wants(pending[0]), len(pending), ANSWERS)
         if asked := [*self.asked]:
-            more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
-            text = f"#{asked[0].number} {asked[0].who} asks a question{more}: {QUESTION_ANSWERS}"
-            parts.append(Text(printable(text), "bold yellow"))
+            add(f"#{asked[0].number} {asked[0].who} asks a question", len(asked), QUESTION_ANSWERS)
         return self._rendered(Group(*parts)) if parts else ""
 
     def interrupt(self) -> bool:
@@ -128,27 +126,22 @@ class Console:
             console.print(what)
         return capture.get().rstrip("\n")
 
-    def _on_office_changed(self) -> None:
-        self.requests.leave_all()
-        self.asked.leave_all()
-        self.grants.enter(self.connection.url, self.connection.office)
-
     def _on_request(self, pending: PendingApproval) -> None:
         self.say(f"{views.request(pending)}\n  {ANSWERS}", "yellow")
         self.refresh()
 
-    def _on_request_gone(self, pending: PendingApproval) -> None:
-        if pending.answer.cancelled() or pending.has_left:
-            self.say(f"#{pending.number} is withdrawn", "yellow")
+    def _on_gone(self, pending: PendingApproval | PendingQuestion, why: str) -> None:
+        if pending.answer.cancelled():
+            self.say(f"#{pending.number} is withdrawn{why}", "yellow")
         elif pending.where:
             self.say(f"#{pending.number} is answered in the {pending.where}")
         self.refresh()
 
-    def form(self, pending: PendingQuestion) -> Form:
-        """The form for a question."""
+    def form(self, pending: PendingQuestion) -> TerminalForm:
+        """Return the form for a question."""
         goes_to = f"Your answer goes to the MCP server {printable(pending.question.server)}."
         who = printable(f"#{pending.number} {pending.who}")
-        return Form(pending.question, self._terminal, who=who, goes_to=goes_to, open_page=self.guide.open_page)
+        return TerminalForm(pending.question, self._terminal, who=who, goes_to=goes_to, open_page=self.guide.open_page)
 
     def _on_question(self, pending: PendingQuestion) -> None:
         console = self._terminal.console
@@ -157,13 +150,6 @@ class Console:
         page = " to open a page" if pending.question.mode == "url" else ""
         lines = [f"#{pending.number} {pending.who} asks{page}:", *message, f"  {QUESTION_ANSWERS}"]
         self.say("\n".join(lines), "yellow")
-        self.refresh()
-
-    def _on_question_gone(self, pending: PendingQuestion) -> None:
-        if pending.answer.cancelled() or pending.has_left:
-            self.say(f"#{pending.number} is withdrawn: its call has ended, or its time is over", "yellow")
-        elif pending.where:
-            self.say(f"#{pending.number} is answered in the {pending.where}")
         self.refresh()
 
 
@@ -194,8 +180,7 @@ class BackgroundJobs:
         return newest is not None and newest.cancel()
 
     async def close(self) -> None:
-        tasks = [*self._tasks]
-        await cancel_and_wait(*tasks)
+        await cancel_and_wait(*self._tasks)
 
     async def _run(self, job: BackgroundJob) -> None:
         try:
@@ -210,73 +195,3 @@ class BackgroundJobs:
             self._say(f"{job.name} is cancelled")
         on_end()
         self._on_change()
-
-
-class OfficeConnection:
-    """The Computer's place in one office of one Server, or in none. Its MCP servers run all the same.
-
-    `say` is called with each change of the connection, and `state` is the last one; `on_change` is called when the
-    office or the Server changes.
-    """
-
-    def __init__(
-        self,
-        computer: Computer,
-        url: str,
-        office: str,
-        *,
-        say: Callable[[str], None],
-        on_change: Callable[[], None],
-        **link: Any,
-    ) -> None:
-        self.url, self.office, self.state = url, office, "not connected"
-        self._computer, self._link = computer, link
-        self._say, self._on_change = say, on_change
-        self._serving: asyncio.Task[None] | None = None
-
-    @property
-    def api_key(self) -> str | None:
-        key: str | None = self._link.get("api_key")
-        return key
-
-    @property
-    def is_joined(self) -> bool:
-        return self._serving is not None and not self._serving.done()
-
-    async def join(self, office: str) -> None:
-        """Leave the office before, and serve this one in a task."""
-        await self.leave()
-        self.office = office
-        self._on_change()
-        self._serving = asyncio.create_task(self._serve())
-
-    async def connect(self, url: str, api_key: str | None) -> None:
-        """Join the office of the same name at another Server. The key of one Server is never sent to another."""
-        await self.leave()
-        self.url, self._link = url, {**self._link, "api_key": api_key}
-        await self.join(self.office)
-
-    async def leave(self) -> None:
-        serving, self._serving = self._serving, None
-        if serving:
-            await cancel_and_wait(serving)
-            self._report(f"left {self.office}")
-            self._on_change()
-
-    async def _serve(self) -> None:
-        try:
-            with (
-                instance_of(self._computer.name, self.url) as instance,
-                journal_of(self._computer.name, self.url, self.office) as journal,
-            ):
-                kept: dict[str, Any] = {"instance": instance, "journal": journal}
-                await SMCPComputerClient(
-                    self._computer, self.url, self.office, on_connection=self._report, **kept, **self._link
-                ).run()
-        except SMCPError as error:
-            reason = self._computer.mask.text(str(error))
-            self._report(f"{sentence(f'not in {self.office}: {reason}')} `join OFFICE` or `connect URL` tries again")
-
-    def _report(self, state: str) -> None:
-        self.state = state
-        self._say(state)

@@ -1,4 +1,4 @@
-"""Permissions that the owner has granted for good.
+"""Grants of the owner, kept over restarts.
 
 They are kept in a private file, by Server and office: in another office the same name may be another agent. An entry
 without an MCP client, as all were once, is for calls that name no client.
@@ -14,16 +14,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.options import default_agent_name
-from a2c_smcp.computer.approval import Approvals, Grant
-from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile
-
-__all__ = ["Grants"]
+from a2c_smcp.computer.consent.approval import Approvals, Grant
+from a2c_smcp.files import PrivateFileUnusable, PrivateJSONFile
 
 _NOT_KEPT = "{}: cannot be used, what you allow lasts until this program ends"
 
 
 class Grants:
-    """Permanent grants for one office: kept in the Computer's memory and in a file, or in memory if the file fails."""
+    """The grants for one office, in the Computer's memory and in a file. They count even if the file fails."""
 
     def __init__(self, approvals: Approvals, computer: str, folder: Path, say: Callable[[str, str], None]) -> None:
         self._approvals = approvals
@@ -35,19 +33,24 @@ class Grants:
         approvals.on_withdrawn = self._withdraw
 
     def enter(self, url: str, office: str) -> None:
-        """Load the grants for this office; those of the office before no longer count."""
+        """Load the grants for this office."""
         self._place = _place(url, office)
         known = set(_read(self._load().get(self._place)))
-        outdated = {grant for grant in known if _is_of_one_run(grant.agent)}
+        # `a2c-smcp agent` until 1.0.0a1 had names that end with a process id, and are never used again.
+        name = default_agent_name()
+        outdated = {grant for grant in known if re.fullmatch(rf"{re.escape(name)}-\d+", grant.agent)}
         self._approvals.take(known - outdated)
         if self._approvals.grants != known:
             self._save()
-        if outdated:
-            self._say(_outdated_notice(outdated), "yellow")
+        if count := len({grant.agent for grant in outdated}):
+            runs = (
+                f"what was allowed to {'an earlier run' if count == 1 else f'{count} earlier runs'} of a2c-smcp agent"
+            )
+            self._say(f"{runs} ({name}-NUMBER) is forgotten: its name is {name} now", "yellow")
 
     def __iter__(self) -> Iterator[Grant]:
-        """The grants that count now."""
-        known = [grant for grant in self._approvals.grants if not grant.is_over()]
+        """The valid grants, in order."""
+        known = [grant for grant in self._approvals.grants if not grant.has_expired()]
         return iter(sorted(known, key=lambda grant: (grant.agent, grant.server or "", grant.tool or "", grant.client)))
 
     def forget(self, grants: Iterable[Grant]) -> None:
@@ -56,7 +59,7 @@ class Grants:
         self._save()
 
     def _withdraw(self, server: str, tool: str) -> None:
-        """A tool has changed: what was allowed for it is forgotten, in all offices of all Servers."""
+        """Forget the grants of a tool that has changed, in all offices of all Servers."""
         kept = self._load()
         left = {
             place: [entry for entry in entries if entry[1:3] != [server, tool]]
@@ -91,25 +94,14 @@ class Grants:
             self._say(_NOT_KEPT.format(self._path), "yellow")
 
 
-def _is_of_one_run(agent: str) -> bool:
-    """Whether the name ends with a process id, as in `a2c-smcp agent` until 1.0.0a1: it is never used again."""
-    return re.fullmatch(rf"{re.escape(default_agent_name())}-\d+", agent) is not None
-
-
-def _outdated_notice(grants: Iterable[Grant]) -> str:
-    count, name = len({grant.agent for grant in grants}), default_agent_name()
-    runs = "an earlier run" if count == 1 else f"{count} earlier runs"
-    return f"what was allowed to {runs} of a2c-smcp agent ({name}-NUMBER) is forgotten: its name is {name} now"
-
-
 def _place(url: str, office: str) -> str:
-    """The key of an office in the file: its URL without credentials, and its name."""
+    """Return the key of an office in the file: its URL without credentials, and its name."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')} {office}"
 
 
 def _written(grant: Grant) -> list[str | float | None]:
-    """An entry of the file: agent, server and tool, then what the grant has: MCP client, device, end.
+    """Return an entry of the file: agent, server and tool, then MCP client, device and end, if the grant has them.
 
     Programs that know no device, or no end, ignore an entry with one.
     """
@@ -120,7 +112,7 @@ def _written(grant: Grant) -> list[str | float | None]:
 
 
 def _read(kept: object) -> Iterable[Grant]:
-    """The grants in an entry of the file; anything else in it is ignored."""
+    """Yield the grants in an entry of the file; anything else in it is ignored."""
     for entry in kept if isinstance(kept, list) else ():
         match entry:
             case [str(), None, None, *rest] | [str(), str(), str(), *rest] if _is_rest(rest):
@@ -128,7 +120,7 @@ def _read(kept: object) -> Iterable[Grant]:
 
 
 def _is_rest(rest: list[object]) -> bool:
-    """Whether these are the MCP client, the device and the end of a grant, or fewer of them."""
+    """True for the MCP client, the device and the end of a grant, or fewer of them."""
     match rest:
         case [] | [str()] | [str(), str()]:
             return True

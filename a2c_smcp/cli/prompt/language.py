@@ -12,28 +12,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.protocol.codec import dumps, loads_exactly
 
-__all__ = [
-    "BackgroundJob",
-    "BadLine",
-    "Candidate",
-    "Command",
-    "CompletionSource",
-    "Parameter",
-    "complete",
-    "find_command",
-    "missing_parameters",
-    "parameters_of",
-    "read_arguments",
-    "split_words",
-]
-
 Console = TypeVar("Console")
-"""What commands act on."""
+"""The object that commands act on."""
 
 
 class BadLine(Exception):
@@ -42,7 +27,7 @@ class BadLine(Exception):
 
 @dataclass(eq=False)
 class BackgroundJob:
-    """The rest of a command that takes long: it runs while the next line is typed. `note` says how far it is."""
+    """The rest of a long command: it runs while the next line is typed. `note` says how far it is."""
 
     name: str
     work: Callable[[], Awaitable[None]] = field(repr=False)
@@ -54,18 +39,21 @@ class BackgroundJob:
         return f"{self.name}: {time.monotonic() - self.began:.1f} s{note}"
 
 
+Run: TypeAlias = Callable[[Console, list[str]], Awaitable[BackgroundJob | None]]
+"""Does a command with its arguments, and returns a job if something is left to do."""
+
+
 class Command(NamedTuple, Generic[Console]):
     """A command of the prompt.
 
     `takes` names its arguments: `[OPTIONAL]` ones last, also `[--name VALUE]`; one that ends with `…` may be repeated
-    or left out. `run` does the command, and returns a job if something is left to do. Lines with `kept=False` are not
-    kept in the history.
+    or left out. Lines with `kept=False` are not kept in the history.
     """
 
     name: str
     takes: str
     text: str
-    run: Callable[[Console, list[str]], Awaitable[BackgroundJob | None]]
+    run: Run[Console]
     kept: bool = True
 
     @property
@@ -73,14 +61,14 @@ class Command(NamedTuple, Generic[Console]):
         return f"{self.name} {self.takes}".rstrip()
 
     def placeholder(self, index: int) -> str:
-        """The name of the argument at this position; empty if there is none."""
-        names = [each.strip("[]") for each in self.takes.split()]
+        """Return the name of the argument at this position; empty if there is none."""
+        names = [name.strip("[]") for name in self.takes.split()]
         if index < len(names):
             return names[index].removesuffix("…")
         return names[-1].removesuffix("…") if names and names[-1].endswith("…") else ""
 
     def check(self, arguments: Sequence[str]) -> None:
-        """Raises `BadLine` for too few or too many arguments."""
+        """Raise `BadLine` for too few or too many arguments."""
         wanted = self.takes.split()
         least = len(self.takes.partition("[")[0].split())
         most = float("inf") if self.takes.rstrip("]").endswith("…") else len(wanted)
@@ -90,9 +78,9 @@ class Command(NamedTuple, Generic[Console]):
 
 def split_words(line: str) -> list[str]:
     """Split a line like a shell; a word that begins with `{` is JSON up to the end of the line. Raises `BadLine`."""
-    if found := re.search(r"(?:^|\s)(?=\{)", line):
+    if start := re.search(r"(?:^|\s)(?=\{)", line):
         with suppress(ValueError):  # a brace within quotation marks begins no word
-            return [*shlex.split(line[: found.end()]), line[found.end() :].strip()]
+            return [*shlex.split(line[: start.end()]), line[start.end() :].strip()]
     try:
         return shlex.split(line)
     except ValueError:
@@ -100,7 +88,7 @@ def split_words(line: str) -> list[str]:
 
 
 def find_command(words: Sequence[str], commands: Sequence[Command[Console]]) -> tuple[Command[Console], list[str]]:
-    """The command that these words name, and its arguments. Raises `BadLine`."""
+    """Return the command that these words name, and its arguments. Raises `BadLine`."""
     for length in (2, 1):
         for command in commands:
             if command.name == " ".join(words[:length]):
@@ -130,16 +118,16 @@ class Parameter:
     def question(self) -> str:
         about = " or ".join(_text(choice) for choice in self.choices) or " or ".join(self.types)
         notes = ", ".join(note for note in (about, "" if self.is_required else "Enter leaves it out") if note)
-        said = f"{self.description.strip().partition(chr(10))[0]}\n" if self.description else ""
-        return f"{said}{self.name}{f' ({notes})' if notes else ''}: "
+        text = f"{self.description.strip().partition(chr(10))[0]}\n" if self.description else ""
+        return f"{text}{self.name}{f' ({notes})' if notes else ''}: "
 
     @property
     def values(self) -> list[str]:
         """The possible values, if the schema lists them."""
-        return [_text(each) for each in self.choices] or ["true", "false"] * ("boolean" in self.types)
+        return [_text(choice) for choice in self.choices] or ["true", "false"] * ("boolean" in self.types)
 
     def read(self, text: str) -> Any:
-        """The value for what was typed: text for a string, otherwise JSON. Raises `ValueError` with a message."""
+        """Return the value of what was typed: text for a string, otherwise JSON. Raises `ValueError`."""
         if self.types == ("string",):
             return text
         try:
@@ -152,13 +140,13 @@ class Parameter:
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
-    """The arguments of a tool, required ones first."""
+    """Return the arguments of a tool, required ones first."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return []
     needed = required if isinstance(required, list) else []
-    found = [_parameter(name, each, name in needed) for name, each in properties.items()]
-    return sorted(found, key=lambda parameter: not parameter.is_required)
+    parameters = [_parameter(name, field, name in needed) for name, field in properties.items()]
+    return sorted(parameters, key=lambda parameter: not parameter.is_required)
 
 
 def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,18 +154,18 @@ def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str,
     if len(words) == 1 and words[0].startswith("{"):
         return _object(words[0])
     known = {parameter.name: parameter for parameter in parameters_of(schema)}
-    found = {}
+    arguments = {}
     for word in words:
         name, sign, text = word.partition("=")
         if not (name and sign):
             raise ValueError(f"{word!r} is no argument: {_FORMS}")
-        found[name] = known.get(name, _parameter(name, {}, False)).read(text)
-    return found
+        arguments[name] = known.get(name, _parameter(name, {}, False)).read(text)
+    return arguments
 
 
 def missing_parameters(schema: Mapping[str, Any], given: Mapping[str, Any]) -> list[Parameter]:
-    """The arguments to ask for: required ones that are missing; optional ones only if no argument was given."""
-    return [each for each in parameters_of(schema) if each.name not in given and (each.is_required or not given)]
+    """Return the arguments to ask for: required ones that are missing; optional ones only if none was given."""
+    return [field for field in parameters_of(schema) if field.name not in given and (field.is_required or not given)]
 
 
 def _parameter(name: str, schema: object, is_required: bool) -> Parameter:
@@ -196,10 +184,10 @@ def _parameter(name: str, schema: object, is_required: bool) -> Parameter:
 def _object(text: str) -> dict[str, Any]:
     """JSON that begins with a brace, and is therefore an object. Raises `ValueError`."""
     try:
-        found: dict[str, Any] = loads_exactly(text)
+        arguments: dict[str, Any] = loads_exactly(text)
     except BadRequest as error:
         raise ValueError(f"{error.about}: {_FORMS}") from None
-    return found
+    return arguments
 
 
 def _text(value: Any) -> str:
@@ -217,15 +205,15 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class CompletionSource:
-    """What completion proposes: commands, names for each placeholder with a description, and schemas of tools."""
+    """The source of proposals: commands, names for each placeholder with a description, and schemas of tools."""
 
     commands: Sequence[Command[Any]]
     names: Mapping[str, Callable[[], Mapping[str, str]]]
     schema: Callable[[str], Mapping[str, Any]]
 
 
-def complete(line: str, known: CompletionSource) -> list[Candidate]:
-    """Proposals for the end of a line, which is cut at the cursor."""
+def proposals(line: str, known: CompletionSource) -> list[Candidate]:
+    """Return proposals for the end of a line, which is cut at the cursor."""
     try:
         words = split_words(line)
     except BadLine:
@@ -233,8 +221,8 @@ def complete(line: str, known: CompletionSource) -> list[Candidate]:
     last = "" if not line or line[-1].isspace() else words.pop()
     if not line.endswith(last):
         return []
-    found = [*_commands(words, known.commands), *_arguments(words, last, known)]
-    return [each._replace(typed=len(last)) for each in found if shlex.split(each.text)[0].startswith(last)]
+    proposals = [*_commands(words, known.commands), *_arguments(words, last, known)]
+    return [option._replace(typed=len(last)) for option in proposals if shlex.split(option.text)[0].startswith(last)]
 
 
 def _commands(words: Sequence[str], commands: Sequence[Command[Any]]) -> Iterable[Candidate]:
@@ -265,12 +253,12 @@ def _argument(command: Command[Any], given: Sequence[str], last: str, known: Com
 def _parameters(parameters: Sequence[Parameter], given: Sequence[str], last: str) -> Iterable[Candidate]:
     name, sign, _ = last.partition("=")
     if sign:
-        values = [value for each in parameters if each.name == name for value in each.values]
+        values = [value for parameter in parameters if parameter.name == name for value in parameter.values]
         return [Candidate(f"{shlex.quote(name)}={shlex.quote(value)}") for value in values]
-    missing = [each for each in parameters if each.name not in {word.partition("=")[0] for word in given}]
-    return [Candidate(f"{shlex.quote(each.name)}=", _about(each), is_whole=False) for each in missing]
-
-
-def _about(parameter: Parameter) -> str:
-    kind = " or ".join(parameter.types)
-    return " ".join(part for part in (kind, "" if parameter.is_required else "(optional)") if part)
+    names = {word.partition("=")[0] for word in given}
+    found = []
+    for parameter in parameters:
+        if parameter.name not in names:
+            notes = (" or ".join(parameter.types), "" if parameter.is_required else "(optional)")
+            found.append(Candidate(f"{shlex.quote(parameter.name)}=", " ".join(filter(None, notes)), is_whole=False))
+    return found

@@ -7,26 +7,26 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.cli.errors import at_the_prompt
-from a2c_smcp.cli.progress import ServerProgress
-from a2c_smcp.cli.prompt.questions import Questions
+from a2c_smcp.cli.form import Questions
 from a2c_smcp.cli.sign_in import SignInGuide
-from a2c_smcp.cli.terminal import Terminal
+from a2c_smcp.cli.terminal import ServerProgress, Terminal
+from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.pending import PendingApprovals, PendingQuestions
+from a2c_smcp.computer.consent.pending import PendingApprovals, PendingQuestions
+from a2c_smcp.computer.socketio.client import ConnectionEvent, SMCPComputerClient
+from a2c_smcp.files import default_folder, instance_of
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.status import State
-from a2c_smcp.private_files import default_folder
 
 if TYPE_CHECKING:
     from a2c_smcp.cli.prompt.console import Console
 
-__all__ = ["InteractiveOwner"]
 
 _FAILING: frozenset[State] = frozenset({"backoff", "failed", "auth_required"})
 
 
 class InteractiveOwner:
-    """The owner at the prompt: approves calls (`approve`), answers questions (`on_question`), is told states.
+    """The owner at the prompt, who approves calls (`approve`) and answers questions (`on_question`).
 
     `has_quit`: the prompt has ended, and the servers are being stopped.
     """
@@ -49,7 +49,7 @@ class InteractiveOwner:
         reason = at_the_prompt(reason)
         if state in _FAILING:
             self._errors[name] = reason
-        elif state == "ready":
+        elif state in ("ready", "asleep"):
             self._errors.pop(name, None)
         self._progress(name, state, reason)
 
@@ -59,10 +59,13 @@ class InteractiveOwner:
         url: str,
         *,
         office: str,
-        on_connection: Callable[[str], None],
+        on_connection: Callable[[ConnectionEvent], None],
         **link: Any,
     ) -> None:
-        """Run until the owner quits. The prompt opens when all servers have settled, or when an agent asks."""
+        """Run until the owner quits. The prompt opens when all servers have settled, or when an agent asks.
+
+        Raises the `SMCPError` with which the Server refuses the computer.
+        """
         from a2c_smcp.cli.prompt.console import Console
 
         async with computer:
@@ -77,21 +80,26 @@ class InteractiveOwner:
                 office=office,
                 folder=default_folder(),
                 errors=self._errors,
-                say_connection=on_connection,
-                **link,
             )
-            await console.connection.join(office)
+
+            def on_state(state: ConnectionEvent) -> None:
+                console.state = state
+                on_connection(state)
+
+            serving = asyncio.create_task(_serve(computer, url, office, on_connection=on_state, **link))
             starting = asyncio.create_task(computer.start())
+            prompting = asyncio.create_task(self._prompt(console))
             try:
-                await self._prompt(console)
+                await asyncio.wait([serving, prompting], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 self.has_quit = True
-                await cancel_and_wait(starting)
-                await console.connection.leave()
+                await cancel_and_wait(starting, prompting, serving)
+            for task in (prompting, serving):
+                if not task.cancelled():
+                    task.result()
 
     async def _prompt(self, console: Console) -> None:
-        from a2c_smcp.cli.prompt.editor import LineHistory
-        from a2c_smcp.cli.prompt.prompt import run_prompt
+        from a2c_smcp.cli.prompt.prompt import LineHistory, run_prompt
 
         waits = [asyncio.create_task(event.wait()) for event in (self._progress.ended, self.approve.first_added)]
         try:
@@ -102,3 +110,9 @@ class InteractiveOwner:
         self._progress.end()
         await run_prompt(console, self._terminal, LineHistory(default_folder() / "prompt_history"))
         self._terminal.show("stopping (Ctrl-C twice stops at once)")
+
+
+async def _serve(computer: Computer, url: str, office: str, **link: Any) -> None:
+    """Answer agents of the office, and reconnect, until cancelled."""
+    with instance_of(computer.name, url) as instance, journal_of(computer.name, url, office) as journal:
+        await SMCPComputerClient(computer, url, office, instance=instance, journal=journal, **link).run()

@@ -1,4 +1,4 @@
-"""What the prompt shows: tables and texts. Text written by others is escaped: it cannot control the terminal."""
+"""Tables and texts of the prompt. Text written by others is escaped: it cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -8,40 +8,25 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.cli.errors import at_the_prompt
-from a2c_smcp.cli.progress import STATE_COLOURS
+from a2c_smcp.cli.form import cut
 from a2c_smcp.cli.prompt.language import Command
-from a2c_smcp.cli.terminal import first_sentence, printable
-from a2c_smcp.computer.approval import Grant
-from a2c_smcp.computer.calls.reports import CallStatistics
-from a2c_smcp.computer.inputs.resolver import InputState
-from a2c_smcp.computer.pending import PendingApproval
-from a2c_smcp.computer.policy.budgets import BudgetState
-from a2c_smcp.computer.policy.rules import AccessPolicy, PolicyRule
-from a2c_smcp.computer.tools.definitions import CHANGED
+from a2c_smcp.cli.terminal import STATE_COLOURS, first_sentence, printable
+from a2c_smcp.computer.calls.definitions import CHANGED
+from a2c_smcp.computer.calls.incoming import CallStatistics
+from a2c_smcp.computer.configuration.resolver import InputState
+from a2c_smcp.computer.consent.approval import Grant
+from a2c_smcp.computer.consent.gate import BudgetState
+from a2c_smcp.computer.consent.pending import PendingApproval
+from a2c_smcp.computer.consent.rules import AccessPolicy
 from a2c_smcp.computer.types import AttributedCall, OwnedTool
 from a2c_smcp.mcp_host.status import ServerStatus
-from a2c_smcp.protocol.visible import one_line, values_in_lines
-from a2c_smcp.published_events import A2CSkillRef
+from a2c_smcp.protocol.escaping import one_line, values_in_lines
+from a2c_smcp.v04_events import A2CSkillRef
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-__all__ = [
-    "budgets",
-    "granted",
-    "grants",
-    "help_on",
-    "history",
-    "inputs",
-    "request",
-    "rules",
-    "skills",
-    "status",
-    "table",
-    "tools",
-    "who_wants",
-]
 
 _VALUE = 160
 """Characters of one value that a request shows; `approve` shows all."""
@@ -67,7 +52,7 @@ def status(
     servers: Mapping[str, ServerStatus], errors: Mapping[str, str], statistics: CallStatistics
 ) -> RenderableType:
     columns = ("server", "state", "tools", "restarts", "calls", "p50", "last error")
-    return table(columns, [_status_row(each, errors.get(name, ""), statistics) for name, each in servers.items()])
+    return table(columns, [_status_row(server, errors.get(name, ""), statistics) for name, server in servers.items()])
 
 
 def _status_row(server: ServerStatus, error: str, statistics: CallStatistics) -> Sequence[str | Text]:
@@ -85,9 +70,9 @@ def _status_row(server: ServerStatus, error: str, statistics: CallStatistics) ->
     )
 
 
-def tools(found: Iterable[OwnedTool], *, asks: bool) -> RenderableType:
+def tools(listed: Iterable[OwnedTool], *, asks: bool) -> RenderableType:
     """`asks`: whether tools need approval at all; false with --yes."""
-    return table(("tool", "server", "approval", "description"), (_tool_row(each, asks=asks) for each in found))
+    return table(("tool", "server", "approval", "description"), (_tool_row(tool, asks=asks) for tool in listed))
 
 
 def _tool_row(tool: OwnedTool, *, asks: bool) -> Sequence[str]:
@@ -99,8 +84,8 @@ def _tool_row(tool: OwnedTool, *, asks: bool) -> Sequence[str]:
     return tool["name"], tool["mcp_server"], approval, first_sentence(tool.get("description") or "")
 
 
-def skills(found: Iterable[A2CSkillRef]) -> RenderableType:
-    rows = ((each["name"], each["source"], first_sentence(each["description"])) for each in found)
+def skills(listed: Iterable[A2CSkillRef]) -> RenderableType:
+    rows = ((skill["name"], skill["source"], first_sentence(skill["description"])) for skill in listed)
     return table(("skill", "source", "description"), rows)
 
 
@@ -117,16 +102,15 @@ def _record_row(record: AttributedCall) -> Sequence[str]:
 
 
 def inputs(known: Iterable[InputState]) -> RenderableType:
-    return table(("input", "from", "value", "description"), map(_input_row, known))
-
-
-def _input_row(known: InputState) -> Sequence[str]:
-    value = "hidden" if known.is_secret and known.source else "" if known.value is None else str(known.value)
-    return known.id, known.source or "not known yet", value, known.definition.description or ""
+    rows = []
+    for state in known:
+        value = "hidden" if state.is_secret and state.source else "" if state.value is None else str(state.value)
+        rows.append((state.id, state.source or "not known yet", value, state.definition.description or ""))
+    return table(("input", "from", "value", "description"), rows)
 
 
 def who_wants(pending: PendingApproval) -> str:
-    """The agent and the tool of a request, in one line."""
+    """Return the agent and the tool of a request, in one line."""
     wanted, caller = pending.request, pending.request.caller
     alias = f" ({wanted.tool})" if wanted.name != wanted.tool else ""
     rule = f", which the rule {one_line(wanted.rule)} asks about" if wanted.rule else ""
@@ -134,7 +118,7 @@ def who_wants(pending: PendingApproval) -> str:
 
 
 def request(pending: PendingApproval, *, in_full: bool = False) -> str:
-    """The agent, the tool and the arguments of a request, and how the tool has changed since it was approved."""
+    """Return the agent, the tool and the arguments of a request, and the change of its tool since it was approved."""
     wanted = pending.request
     arguments = _arguments(wanted.arguments, in_full=in_full)
     return "\n  ".join([who_wants(pending), *arguments, *_change(wanted.changed, in_full=in_full)])
@@ -144,15 +128,10 @@ def _change(changed: str, *, in_full: bool) -> list[str]:
     if not changed:
         return []
     lines = changed.split("\n")
-    shown = [f"  {line if in_full else _cut(line)}" for line in (lines if in_full else lines[:_CHANGED_LINES])]
+    shown = lines if in_full else [cut(line, _CHANGED_LINE) for line in lines[:_CHANGED_LINES]]
     is_whole = in_full or (len(lines) <= _CHANGED_LINES and all(len(line) <= _CHANGED_LINE for line in lines))
     rest = [] if is_whole else ["`approve` shows the change in full"]
-    return [f"{CHANGED}:", *shown, *rest]
-
-
-def _cut(line: str) -> str:
-    most = _CHANGED_LINE
-    return line if len(line) <= most else f"{line[:most]} [… {len(line) - most} more characters …]"
+    return [f"{CHANGED}:", *(f"  {line}" for line in shown), *rest]
 
 
 def _arguments(arguments: dict[str, Any], *, in_full: bool) -> list[str]:
@@ -168,9 +147,8 @@ def granted(grant: Grant) -> str:
 
 
 def grants(known: Iterable[Grant]) -> RenderableType:
-    found = [*known]
-    rows = [(each.who, each.server or "every server", each.tool or "every tool", _until(each)) for each in found]
-    if not any(each.until for each in found):
+    rows = [(grant.who, grant.server or "every server", grant.tool or "every tool", _until(grant)) for grant in known]
+    if not any(until for *_, until in rows):
         return table(("agent", "server", "may use without asking"), [row[:3] for row in rows])
     return table(("agent", "server", "may use without asking", "until"), rows)
 
@@ -180,14 +158,13 @@ def _until(grant: Grant, before: str = "") -> str:
 
 
 def rules(policy: AccessPolicy) -> RenderableType:
-    """The rules, in their order."""
-    rows = [(policy.rule_label(index), each.then, _conditions(each)) for index, each in enumerate(policy.rules)]
+    """Return the rules, in their order."""
+    rows = []
+    for index, rule in enumerate(policy.rules):
+        conditions = rule.model_dump(mode="json", exclude_defaults=True, exclude={"name", "then", "why"})
+        text = ", ".join(f"{name} {one_line(value, _VALUE)}" for name, value in conditions.items())
+        rows.append((policy.rule_label(index), rule.then, text or "always"))
     return table(("rule", "then", "if"), rows)
-
-
-def _conditions(rule: PolicyRule) -> str:
-    known = rule.model_dump(mode="json", exclude_defaults=True, exclude={"name", "then", "why"})
-    return ", ".join(f"{name} {one_line(value, _VALUE)}" for name, value in known.items()) or "always"
 
 
 def budgets(used: Iterable[BudgetState]) -> RenderableType:

@@ -1,1 +1,1 @@
-"""What `a2c-smcp server` runs: one process, or several workers on one port, with the store they share."""
+"""The processes of `a2c-smcp server`: one, or several workers on one port, with the store they share."""

@@ -2,8 +2,9 @@
 
 The kernel spreads connections over the workers (SO_REUSEPORT); each is a node of its own, which other nodes reach on a
 second port. The parent serves nobody: it holds the port, starts workers, restarts one that dies (with growing pauses),
-forwards signals, and ends them all before it ends. If the parent is killed, workers notice it by their end of a socket
-pair and stop (`node.py`). A worker that dies before it has ever served is an error of configuration: everything stops.
+kills one whose event loop stands still, forwards signals, and ends them all before it ends. If the parent is killed,
+workers notice it by their end of a socket pair and stop (`node.py`). A worker that dies before it has ever served is an
+error of configuration: everything stops.
 """
 
 from __future__ import annotations
@@ -30,14 +31,13 @@ from a2c_smcp.cli.serving.node import (
     announce,
     cannot_listen,
     check_spelling,
+    is_on_this_machine,
     is_ready,
+    lives_on,
 )
-from a2c_smcp.cli.serving.stores import is_on_this_machine, store_at
 from a2c_smcp.loops import on_hangup, stop_on_signals
 from a2c_smcp.server.run import address_of, reserve
 from a2c_smcp.server.settings import Settings, Workers
-
-__all__ = ["check_worker_urls", "supervise"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,12 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _LONG_RUN = 60.0
 """Seconds after which a worker that dies is restarted with the shortest pause again."""
 _PORTS = 65536
-_KILL_AFTER = 2.0
+_STOPS_WITHIN = 14.0
+"""Seconds for workers to let calls in flight finish."""
+_KILL_AFTER = 4.0
 """Seconds until workers that should stop at once are killed."""
+_SILENCE = 10.0
+"""Seconds without a sign of life after which a worker is replaced. It gives one each second."""
 
 
 async def supervise(settings: Settings, address: ListenAddress, count: int, identity: NodeIdentity) -> None:
@@ -82,13 +86,14 @@ class _Workers:
     """All workers, from the first start to the end."""
 
     def __init__(self, settings: list[WorkerSettings]) -> None:
-        self._workers = [_Worker(given) for given in settings]
+        self._workers = list(map(_Worker, settings))
         self.names = f"{settings[0].node} to {settings[-1].node}" if len(settings) > 1 else settings[0].node
 
     async def run(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Run until `stop`. When it returns or raises, no worker is left."""
         keeping = [asyncio.create_task(worker.keep()) for worker in self._workers]
-        started, stopped = asyncio.create_task(self._all_started()), asyncio.create_task(stop.wait())
+        started = asyncio.gather(*(worker.started.wait() for worker in self._workers))
+        stopped = asyncio.create_task(stop.wait())
         try:
             await _first_of(started, stopped, *keeping)
             if started.done():
@@ -96,7 +101,9 @@ class _Workers:
                 await _first_of(stopped, *keeping)
             if stopped.done():
                 logger.info("stopping: calls in flight may finish (again to stop at once)")
-                await self._stop(keeping)
+                for worker in self._workers:
+                    worker.stop()
+                await asyncio.wait(keeping, timeout=_STOPS_WITHIN)
         finally:
             for wait in (started, stopped):
                 wait.cancel()
@@ -106,19 +113,11 @@ class _Workers:
         for worker in self._workers:
             worker.signal(number)
 
-    async def _all_started(self) -> None:
-        for worker in self._workers:
-            await worker.started.wait()
-
-    async def _stop(self, keeping: list[asyncio.Task[None]]) -> None:
-        for worker in self._workers:
-            worker.stop()
-        await asyncio.wait(keeping)
-
     async def _end(self, keeping: list[asyncio.Task[None]]) -> None:
-        """Stop what still runs, and kill it after two seconds."""
+        """Stop at once what still runs, and kill it after a few seconds."""
         for worker in self._workers:
             worker.stop()
+        self.signal(signal.SIGINT)  # the second signal: SIGTERM could be merged with one that is pending
         await asyncio.wait(keeping, timeout=_KILL_AFTER)
         self.signal(signal.SIGKILL)
         await asyncio.gather(*keeping, return_exceptions=True)
@@ -127,9 +126,9 @@ class _Workers:
 class _Worker:
     """One worker, in one process after the other."""
 
-    def __init__(self, given: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
         self.started = asyncio.Event()
-        self._settings = given
+        self._settings = settings
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 
@@ -144,15 +143,17 @@ class _Worker:
             if not self.started.is_set():
                 raise Failed(f"Worker {self._settings.node} did not start", "Its own error message is above.")
             pause = _SHORTEST_PAUSE if time.monotonic() - began > _LONG_RUN else pause
-            logger.warning("worker %s %s, and is started again in %g s", self._name(number), _how_it_ended(code), pause)
+            end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"has ended with exit code {code}"
+            logger.warning("worker %s %s, and is started again in %g s", self._name(number), end, pause)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def stop(self) -> None:
-        self._stopping.set()
-        self.signal(signal.SIGTERM)
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self.signal(signal.SIGTERM)
 
     def signal(self, number: int) -> None:
         if self._process and self._process.returncode is None:
@@ -166,10 +167,10 @@ class _Worker:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                given = replace(self._settings, node=self._name(number), parent_socket=theirs.fileno())
+                settings = replace(self._settings, node=self._name(number), parent_socket=theirs.fileno())
                 self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-P", "-m", "a2c_smcp", *sys.argv[1:]),
-                    env=given.environment(),
+                    env=settings.environment(),
                     pass_fds=[theirs.fileno()],
                     stdin=asyncio.subprocess.DEVNULL,
                     start_new_session=True,  # a terminal's Ctrl-C is for the parent, who passes it on
@@ -178,6 +179,9 @@ class _Worker:
                 self.signal(signal.SIGTERM)
             if await is_ready(ours):
                 self.started.set()
+                if not await lives_on(ours, _SILENCE):
+                    logger.error("worker %s stands still, and is killed", self._name(number))
+                    self.signal(signal.SIGKILL)
             return await self._process.wait()
 
     def _name(self, number: int) -> str:
@@ -199,13 +203,11 @@ def _reserved(address: ListenAddress) -> Iterator[socket.socket]:
 
 @asynccontextmanager
 async def _shared_store(redis: str) -> AsyncIterator[str]:
-    """The URL of the store that --redis names, if it answers, or of a private one."""
+    """The URL of the store that --redis names, which workers wait for, or of a private one."""
     if redis:
-        async with store_at(redis):
-            pass
         yield redis
         return
-    from a2c_smcp.cli.serving.private_store import private_store
+    from a2c_smcp.cli.serving.node import private_store
     from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 
     guard = ProcessGuard()
@@ -238,7 +240,3 @@ async def _first_of(*waits: asyncio.Future[Any]) -> None:
     done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in done:
         wait.result()
-
-
-def _how_it_ended(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"has ended with exit code {code}"

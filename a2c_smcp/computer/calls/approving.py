@@ -21,20 +21,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from a2c_smcp.computer.approval import ApprovalRequest, Approvals, Caller, DecisionFor
+from a2c_smcp.computer.calls.catalog import ToolCatalog
+from a2c_smcp.computer.calls.definitions import CHANGED, ToolChange
 from a2c_smcp.computer.calls.in_flight import digest_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
+from a2c_smcp.computer.calls.table import ToolRoute
+from a2c_smcp.computer.consent.approval import ApprovalRequest, Approvals, Caller, DecisionFor
+from a2c_smcp.computer.consent.decision import Verdict
+from a2c_smcp.computer.consent.pins import PinnedTools
 from a2c_smcp.computer.observation import ApprovalAnswered, ApprovalAsked, ComputerObservation
-from a2c_smcp.computer.pins import PinnedTools
-from a2c_smcp.computer.policy.decision import Verdict
 from a2c_smcp.computer.questions.client_approval import ClientApprovals, can_be_asked
-from a2c_smcp.computer.tools.catalogue import Catalogue
-from a2c_smcp.computer.tools.definitions import CHANGED, ToolChange
-from a2c_smcp.computer.tools.table import ToolRoute
-from a2c_smcp.errors import ApprovalRefused, ToolNotFound
+from a2c_smcp.errors import ApprovalRefused, CallTimeout, ToolNotFound
 from a2c_smcp.telemetry import conventions, tracing
-
-__all__ = ["Approved", "CallApproval"]
 
 _ROUND_TIME = 600.0  # seconds for the answers to an MCP server's questions
 _MOST_ROUNDS = 256
@@ -62,21 +60,21 @@ class CallApproval:
         self,
         approvals: Approvals,
         clients: ClientApprovals,
-        catalogue: Catalogue,
+        catalog: ToolCatalog,
         pins: PinnedTools,
         observation: ComputerObservation,
     ) -> None:
         self._observation = observation
         self._approvals = approvals
         self._clients = clients
-        self._catalogue = catalogue
+        self._catalog = catalog
         self._pins = pins
         self._rounds = _ApprovedRounds()
 
     def allows(
         self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any], verdict: Verdict | None = None
     ) -> bool:
-        """Whether a call may run without asking. An answer to a question for approval is always looked at."""
+        """True if a call may run without asking. An answer to a question for approval is always examined."""
         if not self._approvals.allows(call.caller, route, verdict) or self._clients.is_state(call):
             return False
         if (verdict.then == "ask") if verdict else not route.meta.auto_apply:
@@ -119,7 +117,7 @@ class CallApproval:
         with self._answering(call, request, "client") as given:
             async with asyncio.timeout_at(deadline):
                 await self._clients.require(call, request, given.append)
-        self._require_same(call, route)
+        self.require_same(call, route)
         return Approved(call, change=route.change)
 
     async def _ask_owner(
@@ -134,13 +132,13 @@ class CallApproval:
         with self._answering(call, request, by, waits=is_asked) as given:
             async with asyncio.timeout_at(deadline):
                 await self._approvals.require(request, route, verdict, given.append)
-        self._require_same(call, route)
+        self.require_same(call, route)
         if route.change and call.caller.agent:
             self._pins.accept(route.server, route.tool, route.digest)
         return Approved(call, change=route.change)
 
     def _decider(self, route: ToolRoute) -> tuple[str, bool]:
-        """Who decides in the owner's name, and whether a person is asked."""
+        """Return who decides in the owner's name, and True if a person is asked."""
         if not self._approvals.can_ask(route):
             return "nobody", False
         return ("configuration", False) if self._approvals.approves_all else ("owner", True)
@@ -153,44 +151,45 @@ class CallApproval:
         given: list[DecisionFor] = []
         try:
             yield given
+        except TimeoutError:
+            person = "the owner" if by == "owner" else f"the person at {call.caller.who}"
+            silent = CallTimeout(
+                f"{person} did not answer within {call.timeout:g} s; nothing was run", outcome="not_run"
+            )
+            silent.details["reason"] = f"{by}_silent"
+            raise silent from None
         finally:
             decision = given[0].decision if given else "none"
             word = decision if isinstance(decision, str) else "yes" if decision else "no"
             who = (given[0].by if given else "") or by
             self._observation.report(ApprovalAnswered(request, call.req_id, word, who, waits))
 
-    def _require_same(self, call: IncomingCall, route: ToolRoute) -> None:
-        """Raise if the tool is no longer the one that was approved."""
-        now = self._catalogue.resolve(call.name)
+    def require_same(self, call: IncomingCall, route: ToolRoute, *, is_approved: bool = True) -> None:
+        """Raise if the tool is no longer the one that was approved, or whose arguments were checked."""
+        now = self._catalog.resolve(call.name)
         if (now.server, now.tool) != (route.server, route.tool):
             raise ToolNotFound(f"{call.name!r} has become another tool", toolId=call.name)
-        if now.digest != route.digest:
+        if now.digest != route.digest and (is_approved or now.asks_again):
             self._approvals.withdraw(route.server, route.tool)
-            refusal = ApprovalRefused(
-                f"the definition of {call.name!r} has changed while somebody was asked: call again"
-            )
-            raise _with_change(refusal, now.change)
+        elif now.schema is route.schema and now.hints == route.hints:
+            return
+        refusal = ApprovalRefused(f"the definition of {call.name!r} has changed since the call was made: call again")
+        raise _with_change(refusal, now.change)
 
     def goes_on_later(self, call: IncomingCall, route: ToolRoute, result: Mapping[str, Any]) -> None:
         """An approved call has ended with an `InputRequiredResult`: the request that goes on with it is approved."""
         self._rounds.add(call, route, result.get("requestState"))
 
-    def cancel(self, agent: str, req_id: str) -> None:
-        self._clients.cancel(agent, req_id)
+    def cancel(self, caller: Caller, req_id: str) -> None:
+        self._clients.cancel(caller, req_id)
 
-    def forget(self, office: str, agent: str | None = None) -> None:
-        """Drop what is kept for an agent that has left, or for an office that this computer has left."""
-        self._clients.forget(office, agent)
-        self._rounds.drop(lambda caller: caller.office == office and agent in (None, caller.agent))
-
-    def keep_only(self, office: str, agent: str) -> None:
-        """Drop what is kept for other agents."""
-        self._clients.keep_only(office, agent)
-        self._rounds.drop(lambda caller: caller.office == office and caller.agent != agent)
+    def drop(self, matches: Callable[[Caller], bool]) -> None:
+        """Drop what is kept for these agents."""
+        self._clients.drop(matches)
+        self._rounds.drop(matches)
 
     def close(self) -> None:
-        self._clients.close()
-        self._rounds.drop(lambda caller: True)
+        self.drop(lambda caller: True)
 
 
 def _request(
@@ -214,14 +213,14 @@ class _ApprovedRounds:
             self._until.popitem(last=False)
 
     def take(self, call: IncomingCall, route: ToolRoute) -> bool:
-        """Whether the request goes on with an approved call. It does so once."""
+        """Use up the permit of an approved call. True if there was one."""
         options = call.options
         if options is None or options.input_responses is None:
             return False
         return self._until.pop(_round(call, route, options.request_state), 0.0) > time.monotonic()
 
-    def drop(self, is_meant: Callable[[Caller], bool]) -> None:
-        for key in [key for key in self._until if is_meant(key[0])]:
+    def drop(self, matches: Callable[[Caller], bool]) -> None:
+        for key in [key for key in self._until if matches(key[0])]:
             del self._until[key]
 
 

@@ -1,4 +1,4 @@
-"""Tool calls by (office, agent, req_id): a duplicate joins the first call or gets its result; a cancel ends one call.
+"""Tool calls by (office, agent, its seat, req_id): duplicates join the first call or get its result; a cancel ends one.
 
 How a tool runs at most once for one key: a call is *running*, then its result or error is *kept* for ten minutes.
 Directly before its tool runs it is also written into the *journal*, which outlasts both, and the process too. `start`
@@ -9,13 +9,14 @@ looks for the key in these three places, in this order, and only if none of them
 - in the journal only: the tool was begun by a call whose result is gone, because it was dropped or because the process
   was killed. The duplicate is refused with `ResultGone`, whose `outcome` says whether the first call has ended.
 
-A sealed call is known for longer than that, by its seal (`sealed/remembered.py`): such a duplicate never begins a call.
+A sealed call is known for longer than that, by its seal (`computer/device.py`: `Remembered`): such a duplicate never
+begins a call.
 
 All of this happens in the event loop without an await between the look-up and the entry into `_running`, so two
 duplicates cannot both begin. The task of a call belongs to nobody else: a caller that gives up, or a connection that
-is lost, does not end it. Only `cancel` and `close` do. A key that is used again for another tool or other arguments is
-refused; a digest tells. A call that fails before it has begun (bad arguments, no approval) is not in the journal; only
-its error is kept, and says that the tool has not run.
+is lost, does not end it. Only `cancel`, `withdraw`, `drop` and `close` do. A key that is used again for another tool or
+other arguments is refused; a digest tells. A call that fails before it has begun (bad arguments, no approval) is not in
+the journal; only its error is kept, and says that the tool has not run.
 
 Cancels may overtake their calls, or come again on another connection: they are remembered for half a minute, and a call
 that comes within that time does not begin.
@@ -30,20 +31,19 @@ import logging
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Container, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from a2c_smcp.computer.approval import Caller
+from a2c_smcp.computer.calls.incoming import caller_of, key_of
 from a2c_smcp.computer.calls.journal import Journal, Key
+from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Unavailable
 from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.protocol.codec import Written
-
-__all__ = ["Begin", "CallsInFlight", "Outcome", "Retention", "Work", "digest_of", "result_of", "size_of"]
+from a2c_smcp.protocol.codec import Encoded
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ OnOutcome = Callable[[Outcome], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long results and cancels are kept, in seconds, and how many of them."""
+    """The time that results and cancels are kept, in seconds, and their largest numbers."""
 
     results: float = 600.0
     cancels: float = 30.0
@@ -83,6 +83,11 @@ class _Running:
     task: asyncio.Task[Result] = field(init=False)
     has_begun: bool = False
     is_cancelled: bool = False
+    is_kept: bool = True
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.task.cancel()
 
     def begin(self, key: Key) -> None:
         self.journal.begin(key, self.digest)
@@ -108,7 +113,7 @@ class CallsInFlight:
         self._running: dict[Key, _Running] = {}
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._kept_bytes = 0
-        self._cancels: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._cancels: OrderedDict[Key, float] = OrderedDict()
 
     @contextmanager
     def recording(self, office: str, journal: Journal) -> Iterator[None]:
@@ -132,13 +137,13 @@ class CallsInFlight:
         `what` is called, with which arguments: it must be the same for duplicates. Raises `SMCPError` if the call is
         refused before it begins.
         """
-        key, digest = (caller.office, caller.agent, req_id), digest_of(what)
+        key, digest = key_of(caller, req_id), digest_of(what)
         self._forget_old()
         if kept := self._kept.get(key):
             _require_same(kept.digest == digest)
             then(kept.outcome)
             return
-        if running := self._running.get(key):
+        if (running := self._running.get(key)) and running.is_kept:
             _require_same(running.digest == digest)
             running.then(then)
         else:
@@ -147,14 +152,13 @@ class CallsInFlight:
     def _begin(
         self, key: Key, digest: bytes, work: Work, then: OnOutcome, ended: OnOutcome | None, *, is_repeated: bool
     ) -> None:
-        office, agent, req_id = key
-        journal = self._journals.get(office, self._journal)
+        journal = self._journals.get(key[0], self._journal)
         if begun := journal.find(key):
             _require_same(begun.is_of(digest))
-            raise ResultGone(repr(req_id), outcome=begun.outcome or "unknown")
+            raise ResultGone(repr(key[-1]), outcome=begun.outcome or "unknown")
         if is_repeated:
-            raise ResultGone(repr(req_id), outcome="unknown")
-        if (agent, req_id) in self._cancels:
+            raise ResultGone(repr(key[-1]), outcome="unknown")
+        if key in self._cancels:
             raise CallCancelled(outcome="not_run")
         running = self._running[key] = _Running(digest, journal)
         running.task = asyncio.create_task(work(lambda: running.begin(key)))
@@ -163,25 +167,34 @@ class CallsInFlight:
         running.then(then)  # before `_ended`: the caller does not wait for the journal
         running.task.add_done_callback(lambda _: self._ended(key, running))
 
-    def cancel(self, agent: str, req_id: str) -> None:
+    def cancel(self, caller: Caller, req_id: str) -> None:
         """End the call, also if it comes after its cancel."""
-        self._cancels.pop((agent, req_id), None)
-        self._cancels[agent, req_id] = self._clock() + self._retention.cancels
+        key = key_of(caller, req_id)
+        self._cancels.pop(key, None)
+        self._cancels[key] = self._clock() + self._retention.cancels
         while len(self._cancels) > self._retention.most_cancels:
             self._cancels.popitem(last=False)
-        for (_, caller, running_id), running in self._running.items():
-            if (caller, running_id) == (agent, req_id):
-                running.is_cancelled = True
-                running.task.cancel()
+        if running := self._running.get(key):
+            running.cancel()
 
-    def forget(self, office: str, agent: str | None = None) -> None:
-        """Drop the outcomes kept for an agent that has left, or for an office that this computer has left."""
-        for key in [key for key in self._kept if key[0] == office and agent in (None, key[1])]:
-            self._drop(key)
+    def withdraw(self, matches: Callable[[Key], bool], asking: Container[Key]) -> None:
+        """End those of these calls that have not begun, or are `asking` somebody. Their outcomes are kept."""
+        for key, running in self._running.items():
+            if matches(key) and (key in asking or not running.has_begun):
+                running.cancel()
 
-    def keep_only(self, office: str, agent: str) -> None:
-        """Drop the outcomes kept for other agents: this one has entered the office."""
-        for key in [key for key in self._kept if key[0] == office and key[1] != agent]:
+    def drop(self, matches: Callable[[Caller], bool]) -> None:
+        """End the calls of these agents. No outcome is kept for them.
+
+        Behind a Server that tells no seats, an agent whose line was lost leaves and enters like any other: what runs
+        goes on.
+        """
+        for key, running in self._running.items():
+            if matches(caller_of(key)):
+                running.is_kept = False
+                if key[2] or not running.has_begun:
+                    running.cancel()
+        for key in [key for key in self._kept if matches(caller_of(key))]:
             self._drop(key)
 
     async def close(self) -> None:
@@ -189,7 +202,8 @@ class CallsInFlight:
         await cancel_and_wait(*(call.task for call in running))
 
     def _ended(self, key: Key, running: _Running) -> None:
-        del self._running[key]
+        if self._running.get(key) is running:
+            del self._running[key]
         if not running.task.cancelled() and not isinstance(error := running.task.exception(), SMCPError | None):
             logger.error("a tool call failed", exc_info=error)
         outcome = _outcome(running)
@@ -197,7 +211,8 @@ class CallsInFlight:
             outcome.__traceback__ = outcome.__context__ = outcome.__cause__ = None
         if running.has_begun:
             running.journal.end(key, "unknown" if isinstance(outcome, SMCPError) else "done")
-        self._keep(key, _Kept(running.digest, self._clock() + self._retention.results, outcome, _size(outcome)))
+        if running.is_kept:
+            self._keep(key, _Kept(running.digest, self._clock() + self._retention.results, outcome, _size(outcome)))
 
     def _keep(self, key: Key, kept: _Kept) -> None:
         self._kept[key] = kept
@@ -227,7 +242,10 @@ async def result_of(start: Callable[[OnOutcome], None]) -> Result:
 
 
 def digest_of(what: Any) -> bytes:
-    """A digest tells calls apart; the arguments themselves may be large, and secret."""
+    """A digest tells calls apart; the arguments themselves may be large, and secret.
+
+    It tells `1` from `true`, and `0` from `-0.0`, which are equal in Python.
+    """
     try:
         text = orjson.dumps(what, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -236,8 +254,8 @@ def digest_of(what: Any) -> bytes:
 
 
 def _size(outcome: Outcome) -> int:
-    """About how much memory it takes. A `Written` answer is in memory twice: as a value and as text."""
-    return 2 * sys.getsizeof(outcome.text) if isinstance(outcome, Written) else len(json.dumps(outcome, default=str))
+    """About how much memory it takes. An `Encoded` answer is in memory twice: as a value and as text."""
+    return 2 * sys.getsizeof(outcome.text) if isinstance(outcome, Encoded) else len(json.dumps(outcome, default=str))
 
 
 def size_of(value: Any) -> int:

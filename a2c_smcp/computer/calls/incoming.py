@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from inspect import isawaitable
+from statistics import median
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from a2c_smcp.computer.approval import Caller
 from a2c_smcp.computer.calls.journal import Key
-from a2c_smcp.mcp_host.own_keys import is_own_key
+from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.content.blob_handles import Blobs
+from a2c_smcp.computer.types import AttributedCall
+from a2c_smcp.errors import AnswerTooLarge, NotPrivate
+from a2c_smcp.mcp_host.message_limits import is_within, text_in
+from a2c_smcp.protocol.codec import Encoded, dumps
+from a2c_smcp.protocol.results import failed_call, is_own_key
 from a2c_smcp.types import TOOL_NAME
 
-__all__ = ["CallOptions", "IncomingCall"]
+logger = logging.getLogger(__name__)
 
 _OPTIONS = frozenset(
     ("progress", "questions", "extend", "input_responses", "request_state", "client_capabilities", "_meta")
@@ -21,7 +33,7 @@ _NONE = (None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """What an agent asks for beside the result.
+    """The options of a call: wishes of its agent beside the result.
 
     `progress`: to be told the progress. `questions`: `True`, to be asked what the tool asks; `"result"`, to get MCP's
     `InputRequiredResult` and ask again with `input_responses` and `request_state`; `client_capabilities` are what is
@@ -53,14 +65,23 @@ class CallOptions:
 
     @property
     def is_live(self) -> bool:
-        """Whether more has to be done for it than to pass on `meta` and the progress."""
+        """True if the options need more than passing on `meta` and the progress."""
         given = self.input_responses, self.request_state, self.client_capabilities
         return bool(self.questions or self.extend) or given != _NONE
 
 
+def key_of(caller: Caller, req_id: str) -> Key:
+    """The key by which a call of this agent is known."""
+    return caller.office, caller.agent, caller.seat, req_id
+
+
+def caller_of(key: Key) -> Caller:
+    return Caller(key[0], key[1], seat=key[2])
+
+
 @dataclass(frozen=True, slots=True)
 class IncomingCall:
-    """What an agent asks for. `timeout` is in seconds from now. `blobs`: it fetches large contents in chunks.
+    """A tool call as an agent sends it. `timeout` is in seconds from now. `blobs`: it fetches large contents in chunks.
 
     `replaced` are the arguments that a scanner has put in place of `params`, by which the agent knows its call.
     """
@@ -76,17 +97,317 @@ class IncomingCall:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the tool is called with."""
+        """The arguments for the tool."""
         return self.params if self.replaced is None else self.replaced
 
     @property
     def key(self) -> Key:
-        return self.caller.office, self.caller.agent, self.req_id
+        return key_of(self.caller, self.req_id)
 
     @property
     def what(self) -> list[Any]:
-        """What is called with which arguments: the same for duplicates of one call."""
+        """The tool with its arguments: the same for duplicates of one call."""
         options = self.options
         if options is None or (options.input_responses is None and options.request_state is None):
             return [self.name, self.params]
         return [self.name, self.params, options.input_responses, options.request_state]
+
+
+# Reports about tool calls: their progress to listeners, statistics for the owner, and a span for a trace.
+
+OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[Any] | Any]
+"""Called with progress, total and message, in the event loop: a plain function must return at once."""
+
+_MAX_PENDING = 100
+_LAST_REPORTS = 0.2  # seconds that a result waits for reports of progress that came before it
+_DURATIONS = 100
+
+
+class ProgressListener(Protocol):
+    """Takes reports in order, and returns at once."""
+
+    def report(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+
+WatchedState: TypeAlias = Literal["waiting", "running", "asking"]
+"""The state of a call: it waits for its approval, its tool runs, or waits for the answer to a question."""
+
+
+class CallWatch(Protocol):
+    """Follows all calls, for the owner. Its methods are called in the event loop, and return at once.
+
+    Everything in a record is masked. A call that ended with `success` false and no error has a result with `isError`.
+    """
+
+    def began(self, call: Key, record: AttributedCall) -> None: ...
+
+    def progressed(self, call: Key, progress: float, total: float | None, message: str | None) -> None: ...
+
+    def changed(self, call: Key, state: WatchedState) -> None: ...
+
+    def ended(self, call: Key, error: BaseException | None, seconds: float | None) -> None:
+        """`seconds` is how long the tool ran, without the time that its questions waited; `None` if it did not run."""
+
+
+class Stopwatch:
+    """The time that a tool runs, without that in which its questions wait for answers. Several may wait at once."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._paused = 0.0
+        self._pauses = 0
+
+    @property
+    def seconds(self) -> float:
+        return (self._paused if self._pauses else time.monotonic()) - self._began
+
+    def pause(self) -> bool:
+        """Stop. Return whether it was running."""
+        self._paused = self._paused if self._pauses else time.monotonic()
+        self._pauses += 1
+        return self._pauses == 1
+
+    def resume(self) -> bool:
+        """End one of the pauses. Return whether it runs again."""
+        self._pauses -= 1
+        if not self._pauses:
+            self._began += time.monotonic() - self._paused
+        return not self._pauses
+
+
+class ProgressListeners:
+    """The listeners to the progress of each call, and `watch`, which follows all. A slow one never delays a call."""
+
+    def __init__(self) -> None:
+        self.watch: CallWatch | None = None
+        self._listeners: dict[Key, list[ProgressListener]] = {}
+        self._timed: dict[Key, Stopwatch] = {}
+
+    def add(self, call: Key, listener: ProgressListener) -> None:
+        self._listeners.setdefault(call, []).append(listener)
+
+    def has(self, call: Key) -> bool:
+        return call in self._listeners or self.watch is not None
+
+    @contextmanager
+    def watched(self, call: Key, record: AttributedCall) -> Iterator[None]:
+        """Report the beginning and the end of a call to `watch`."""
+        watch = self.watch
+        failure: BaseException | None = None
+        if watch:
+            watch.began(call, record)
+        try:
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            timed = self._timed.pop(call, None)
+            if watch:
+                watch.ended(call, failure, timed.seconds if timed else None)
+
+    @contextmanager
+    def timing(self, call: Key) -> Iterator[Stopwatch]:
+        """Measure how long the tool of a call runs."""
+        self._timed[call] = stopwatch = Stopwatch()
+        try:
+            yield stopwatch
+        finally:
+            stopwatch.pause()
+
+    @contextmanager
+    def waiting(self, call: Key) -> Iterator[None]:
+        """Report to `watch` that a call waits for its approval meanwhile, also if it ends while it does."""
+        self._changed(call, "waiting")
+        yield
+        self._changed(call, "running")
+
+    @contextmanager
+    def asking(self, call: Key) -> Iterator[None]:
+        """Stop the time of a call, and report to `watch` that it waits for an answer meanwhile."""
+        if (stopwatch := self._timed.get(call)) is None:
+            yield
+            return
+        if stopwatch.pause():
+            self._changed(call, "asking")
+        try:
+            yield
+        finally:
+            if stopwatch.resume():
+                self._changed(call, "running")
+
+    def _changed(self, call: Key, state: WatchedState) -> None:
+        if self.watch:
+            self.watch.changed(call, state)
+
+    def remove(self, call: Key, listener: ProgressListener) -> None:
+        self._listeners[call].remove(listener)
+        if not self._listeners[call]:
+            del self._listeners[call]
+
+    @asynccontextmanager
+    async def listening(self, call: Key, listener: OnProgress) -> AsyncGenerator[None, None]:
+        """Report the progress of a call to a listener meanwhile. A slow one misses the oldest pending reports."""
+        reporting = _Listener(listener)
+        self.add(call, reporting)
+        try:
+            yield
+            await reporting.drain()
+        finally:
+            self.remove(call, reporting)
+            await reporting.close()
+
+    def report(
+        self, call: Key, progress: float, total: float | None, message: str | None, mask: Callable[[str], str]
+    ) -> None:
+        """Report the progress of a call, with its message masked. Without listeners this costs nothing."""
+        listeners = self._listeners.get(call, ())
+        if not listeners and self.watch is None:
+            return
+        masked = mask(message) if message else message
+        for listener in listeners:
+            listener.report(progress, total, masked)
+        if self.watch:
+            self.watch.progressed(call, progress, total, masked)
+
+
+class _Listener:
+    """Calls one listener in order, in a task of its own."""
+
+    def __init__(self, listener: OnProgress) -> None:
+        self._listener = listener
+        self._pending: deque[tuple[float, float | None, str | None]] = deque(maxlen=_MAX_PENDING)
+        self._task: asyncio.Task[None] | None = None
+
+    def report(self, progress: float, total: float | None, message: str | None) -> None:
+        self._pending.append((progress, total, message))
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._call())
+
+    async def drain(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_LAST_REPORTS)
+
+    async def close(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await self.drain()
+
+    async def _call(self) -> None:
+        while self._pending:
+            try:
+                outcome = self._listener(*self._pending.popleft())
+                if isawaitable(outcome):
+                    await outcome
+            except Exception:
+                logger.exception("a progress callback failed")
+
+
+class ServerStatistics(NamedTuple):
+    """`p50` is the median duration of the last hundred calls, in seconds."""
+
+    calls: int
+    p50: float | None
+
+
+class CallStatistics:
+    """Number and duration of each server's calls. The time for the owner's approval is not counted."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[str] = Counter()
+        self._durations: dict[str, deque[float]] = {}
+
+    def add(self, server: str, seconds: float) -> None:
+        self._calls[server] += 1
+        self._durations.setdefault(server, deque(maxlen=_DURATIONS)).append(seconds)
+
+    def of(self, server: str) -> ServerStatistics:
+        durations = self._durations.get(server)
+        return ServerStatistics(self._calls[server], median(durations) if durations else None)
+
+
+# How a result leaves the Computer: whole, with large contents by the side band, or as an error that says its size.
+#
+# WIRE §9. An agent that says `blobs: true` fetches large contents in chunks, so they are always moved: binary of more
+# than 32 KiB, and, if the rest is still too large for one message, texts and the structured content. For an agent that
+# does not say so, binary is moved only if the result would be too large otherwise: one of the published 0.4 generation
+# can fetch it. Its texts are never moved; what is too large without them is an error (413).
+#
+# What is moved is on disk, and is not in the result that is kept for duplicates: those get the same handles.
+
+_HEAD_ROOM = 256
+_JSON = "application/json"
+
+
+class ResultDelivery:
+    """`max_message` is the largest answer that can be sent, in bytes."""
+
+    def __init__(self, blobs: Blobs, max_message: int) -> None:
+        self._blobs = blobs
+        self.limit(max_message)
+
+    def limit(self, max_message: int) -> None:
+        """Send no larger answers from now on."""
+        self._max_message = max_message
+
+    def within_limit(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer, or, if it is too large to be sent, one that says so.
+
+        A chunk that is sent as it is always fits.
+        """
+        if isinstance(answer.get("blob"), bytes):
+            return answer
+        written = answer if isinstance(answer, Encoded) else Encoded(answer, dumps(answer))
+        size = _size(written.text)
+        return written if self._fits(size) else failed_call(self._too_large(size))
+
+    def refusal(self, call: IncomingCall, raw: dict[str, Any]) -> dict[str, Any] | None:
+        """The error for a result that is too large even without its large contents; `None` if it is not."""
+        if is_within(raw, self._max_message) or text_in(raw) - self._movable(call, raw) <= self._max_message:
+            return None
+        return failed_call(self._too_large(text_in(raw)))
+
+    async def of(self, call: IncomingCall, result: dict[str, Any]) -> dict[str, Any]:
+        """The result as it is sent. It is masked already."""
+        content = result.get("content")
+        if not isinstance(content, list):
+            return self.within_limit(result)
+        if call.blobs:
+            moved = await self._blobs.move_large(call.caller, content)
+            result = result if moved is content else {**result, "content": moved}
+        written = Encoded(result, dumps(result))
+        if self._fits(_size(written.text)):
+            return written
+        if not call.blobs:
+            return self.within_limit({**result, "content": await self._blobs.move_large(call.caller, content)})
+        return self.within_limit(await self._without_texts(call, result))
+
+    async def _without_texts(self, call: IncomingCall, result: dict[str, Any]) -> dict[str, Any]:
+        result = {**result, "content": await self._blobs.move_large(call.caller, result["content"], texts=True)}
+        if result.get("structuredContent") is None or is_within(result, self._max_message - _HEAD_ROOM):
+            return result
+        try:
+            text = dumps(result["structuredContent"]).encode()
+            mark = await self._blobs.spool(call.caller, text, _JSON)
+        except (OSError, NotPrivate, AnswerTooLarge):
+            return result
+        meta = result.get("_meta")
+        meta = {**meta, **mark.to_meta()} if isinstance(meta, dict) else mark.to_meta()
+        return {**result, "structuredContent": {}, "_meta": meta}
+
+    def _movable(self, call: IncomingCall, raw: dict[str, Any]) -> int:
+        """The characters that need not be in the message."""
+        content = raw.get("content")
+        movable = self._blobs.movable(content, texts=call.blobs) if isinstance(content, list) else 0
+        structured = raw.get("structuredContent")
+        return movable + text_in(structured) if call.blobs and isinstance(structured, dict) else movable
+
+    def _fits(self, size: int) -> bool:
+        return size + _HEAD_ROOM <= self._max_message
+
+    def _too_large(self, size: int) -> AnswerTooLarge:
+        return AnswerTooLarge(f"{size} bytes, at most {self._max_message} can be sent", size=size)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

@@ -1,11 +1,12 @@
 """A journal of the tool calls that were begun, so that none runs twice for one key, even across a crash (WIRE §5).
 
-A key (office, agent, req_id) is unknown, *begun* or *ended*. `begin` is called after the owner's approval, directly
-before the request is written to the MCP server, and returns only when the line is in the file. So every request that
-the MCP server may have seen is in the journal. The kernel has the line by then, and keeps it if this process is killed;
-there is no fsync, so a crash of the whole machine may lose it. `end` is called when the outcome is known. If the
-process dies in between, the key stays begun: the tool may or may not have run (outcome `unknown`). A call that ended
-without a result, because it was cancelled or timed out, is ended and `unknown` as well; only a result makes it `done`.
+A key (office, agent, its seat, req_id) is unknown, *begun* or *ended*. `begin` is called after the owner's approval,
+directly before the request is written to the MCP server, and returns only when the line is in the file. So every
+request that the MCP server may have seen is in the journal. The kernel has the line by then, and keeps it if this
+process is killed; there is no fsync, so a crash of the whole machine may lose it. `end` is called when the outcome is
+known. If the process dies in between, the key stays begun: the tool may or may not have run (outcome `unknown`). A
+call that ended without a result, because it was cancelled or timed out, is ended and `unknown` as well; only a result
+makes it `done`.
 
 Without a file the journal lasts as long as the process. If the file cannot be locked, read or written, no call may
 begin (`JournalFailed`). Each call tries again, so calls begin again as soon as the file can be used.
@@ -32,11 +33,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Self
 
-from a2c_smcp.errors import Outcome, RateLimited, SMCPError
-from a2c_smcp.private_files import default_folder, lock, private_folder
+from a2c_smcp.errors import NameTaken, Outcome, RateLimited, SMCPError
+from a2c_smcp.files import default_folder, lock, private_folder
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
-
-__all__ = ["Journal", "JournalFailed", "Key", "journal_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +47,8 @@ _OUTCOMES: dict[bytes, Outcome] = {mark.encode(): outcome for outcome, mark in _
 _SPARE_LINES = 10_000
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
-Key = tuple[str, str, str]
-"""Office, agent, req_id."""
+Key = tuple[str, str, str, str]
+"""Office, agent, seat, req_id. The seat is empty behind a Server that tells none."""
 
 _KEEP = MAX_TIMEOUT + 3600.0
 _MOST = 100_000
@@ -60,6 +59,10 @@ class JournalFailed(SMCPError):
 
     title = "The computer cannot write its journal; its owner must fix this (see its log)"
     default_outcome = "not_run"
+
+
+class JournalTaken(JournalFailed):
+    """Another process has the journal."""
 
 
 @dataclass(slots=True)
@@ -108,8 +111,11 @@ class Journal:
         """The call that was begun under this key. Raises `JournalFailed` if the file cannot be read."""
         self._open()
         self._forget_old()
-        digest = _digest(key)
-        return self._begun.get(digest) or self._ended.get(digest)
+        office, agent, _, req_id = key
+        digests = _digest(key), _digest((office, agent, "", req_id))  # begun before the Server told seats
+        return next(
+            (found for digest in digests if (found := self._begun.get(digest) or self._ended.get(digest))), None
+        )
 
     def begin(self, key: Key, digest: bytes) -> None:
         """Write down that a call begins. `digest` is that of its tool and arguments.
@@ -167,20 +173,26 @@ class Journal:
 def journal_of(name: str, url: str, office: str, folder: Path | None = None) -> Iterator[Journal]:
     """The journal of this computer in this office of this Server, in a file beside its instance (`instance_of`).
 
-    Two processes never share one: calls to the second are refused until the first has ended.
+    Two processes never share one. Raises `NameTaken` if another has it: it is the same computer.
     """
     digest = hashlib.sha256(f"{url}\0{name}\0{office}".encode()).hexdigest()[:32]
     journal = Journal((folder or default_folder()) / "instances" / f"{digest}.calls")
     try:
-        with suppress(JournalFailed):  # logged for the owner now, and answered to the agent with each call
-            journal.find(("", "", ""))
+        try:
+            journal.find(("", "", "", ""))
+        except JournalTaken as taken:
+            raise NameTaken(taken.reason) from None
+        except JournalFailed:  # logged for the owner now, and answered to the agent with each call
+            pass
         yield journal
     finally:
         journal.close()
 
 
 def _digest(key: Key) -> bytes:
-    return hashlib.blake2b("\0".join(key).encode(errors="surrogatepass"), digest_size=_DIGEST_SIZE).digest()
+    office, agent, seat, req_id = key
+    named = key if seat else (office, agent, req_id)  # as in files of before seats had an identity
+    return hashlib.blake2b("\0".join(named).encode(errors="surrogatepass"), digest_size=_DIGEST_SIZE).digest()
 
 
 _Records = Mapping[bytes, JournalRecord]
@@ -202,7 +214,7 @@ class _JournalFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether lines can be appended."""
+        """True if lines can be appended."""
         return self._descriptor >= 0
 
     def read(self) -> dict[bytes, JournalRecord]:
@@ -259,8 +271,11 @@ class _JournalFile:
         private_folder(self._path.parent.parent, self._path.parent.name)
         descriptor = os.open(self._path.with_suffix(".lock"), _FLAGS, 0o600)
         if not lock(descriptor):
+            holder = os.read(descriptor, 20).decode("ascii", "replace")
             os.close(descriptor)
-            raise OSError(None, "another process of this computer is using it")
+            raise JournalTaken(f"this computer runs already as process {holder or 'of another version'}")
+        os.ftruncate(descriptor, 0)
+        _write(descriptor, str(os.getpid()).encode())
         self._lock = descriptor
 
     def _let_go(self) -> None:

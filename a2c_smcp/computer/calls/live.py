@@ -10,34 +10,26 @@ sign of life of the server.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
-from a2c_smcp.computer.calls.reports import ProgressListeners
+from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall, ProgressListeners
 from a2c_smcp.computer.questions.answering import Answering
 from a2c_smcp.computer.questions.parked import ParkedRuns, Run
-from a2c_smcp.computer.secrets import Mask
+from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.computer.secrets.rules import hints_at_secret
 from a2c_smcp.errors import Forbidden
-from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest, ReadRequest, ToolRequest
+from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, ReadRequest, ToolRequest
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
-from a2c_smcp.protocol.questions import ELICITATION
+from a2c_smcp.protocol.questions import ELICITATION, InputRequest, input_requests, is_input_required
 
-__all__ = ["CallTool", "LiveCalls", "ReadFrom", "is_input_required"]
-
-CallTool = Callable[[str, ToolRequest], Awaitable[dict[str, Any]]]
-ReadFrom = Callable[[str, ReadRequest], Awaitable[dict[str, Any]]]
-"""Sends a request to the server of this name."""
+CallTool = Callable[[ToolRequest], Awaitable[dict[str, Any]]]
+ReadFrom = Callable[[ReadRequest], Awaitable[dict[str, Any]]]
+"""Sends a request to the server."""
 R = TypeVar("R", ToolRequest, ReadRequest)
 
 _MOST_ROUNDS = 32  # of questions to the owner, in one request
-
-
-def is_input_required(result: Mapping[str, Any]) -> bool:
-    """Whether it is MCP's `InputRequiredResult`, not the result of a tool."""
-    return result.get("resultType") == "input_required"
 
 
 class LiveCalls:
@@ -49,8 +41,8 @@ class LiveCalls:
         self._listeners = listeners
         self._mask = mask
 
-    def goes_on(self, call: IncomingCall) -> bool:
-        """Whether the request goes on with a call that runs already, and was approved."""
+    def resumes(self, call: IncomingCall) -> bool:
+        """True if the request has the state of a parked run, perhaps of one that has ended; `go_on` refuses it then."""
         return call.options is not None and self.parked.is_state(call)
 
     async def call(
@@ -59,14 +51,14 @@ class LiveCalls:
         """The result of the server for a call with options."""
         options = call.options
         assert options
-        if self.goes_on(call):
+        if self.resumes(call):
             return await self._go_on(call, server, deadline, request.begin)
         request = self._with_options(request, options, server)
         self._answering.answered_by_agent(call, server, options.input_responses or {})
         if options.extend:
             request = replace(request, timeout=call.timeout, cap=float(MAX_TIMEOUT), extend=True)
         if options.questions != "result":
-            return await call_tool(server, request)
+            return await call_tool(request)
 
         async def work(run: Run) -> dict[str, Any]:
             return await self._with_owner(run, self._followed(run, request), call_tool)
@@ -79,16 +71,17 @@ class LiveCalls:
         """The result of the server for a prompt or a resource that is asked for with options."""
         options = call.options
         assert options
-        if self.goes_on(call):
+        if self.resumes(call):
             return await self._go_on(call, server, deadline, _nothing)
         request = self._with_options(request, options, server)
         self._answering.answered_by_agent(call, server, options.input_responses or {})
         if options.questions != "result":
-            return await read(server, request)
+            return await read(request)
 
         async def work(run: Run) -> dict[str, Any]:
             on_input = self._answering.of_run(self.parked, run)
-            return await self._with_owner(run, replace(request, timeout=float(MAX_TIMEOUT), on_input=on_input), read)
+            request_of_run = replace(request, timeout=float(MAX_TIMEOUT), on_input=on_input, on_unnamed=None)
+            return await self._with_owner(run, request_of_run, read)
 
         return await self.parked.begin(call, server, deadline, work)
 
@@ -124,17 +117,15 @@ class LiveCalls:
 
         longest = float(MAX_TIMEOUT)
         on_input = self._answering.of_run(self.parked, run)
-        return replace(request, timeout=longest, cap=longest, on_progress=report, on_input=on_input)
+        return replace(request, timeout=longest, cap=longest, on_progress=report, on_input=on_input, on_unnamed=None)
 
-    async def _with_owner(
-        self, run: Run, request: R, send: Callable[[str, R], Awaitable[dict[str, Any]]]
-    ) -> dict[str, Any]:
+    async def _with_owner(self, run: Run, request: R, send: Callable[[R], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         """The result, after the owner has answered all questions that only the owner may see."""
         for _ in range(_MOST_ROUNDS):
-            result = await send(run.server, request)
+            result = await send(request)
             if not is_input_required(result):
                 return result
-            requests = _input_requests(result)
+            requests = input_requests(result)
             if not (private := self._private(run, requests)):
                 self._answering.put_to_agent(run.call, run.server, requests.values())
                 return result
@@ -146,9 +137,9 @@ class LiveCalls:
 
     def _private(self, run: Run, requests: dict[str, InputRequest]) -> dict[str, InputRequest]:
         """All input requests of a result, if one of them is for the owner alone. Raises `Forbidden`."""
-        if all(self._is_for_agent(run, each) for each in requests.values()):
+        if all(self._is_for_agent(run, request) for request in requests.values()):
             return {}
-        if any(each.method != ELICITATION for each in requests.values()):
+        if any(request.method != ELICITATION for request in requests.values()):
             raise Forbidden("the server asks what only the owner of the computer may answer", outcome="unknown")
         return requests
 
@@ -168,20 +159,11 @@ class LiveCalls:
 
     def _learn(self, options: CallOptions, server: str) -> None:
         """Mask what the agent answers to secret questions. Of a server's own state nothing more than names is known."""
-        contents = [each.get("content") for each in (options.input_responses or {}).values() if isinstance(each, dict)]
+        responses = (options.input_responses or {}).values()
+        contents = [response.get("content") for response in responses if isinstance(response, dict)]
         fields = [field for content in contents if isinstance(content, dict) for field in content.items()]
         self._mask.add([value for name, value in fields if isinstance(value, str) and hints_at_secret(name)], server)
 
 
 def _nothing() -> None:
     """The call has begun already."""
-
-
-def _input_requests(result: Mapping[str, Any]) -> dict[str, InputRequest]:
-    asked = result.get("inputRequests")
-    return {name: _input_request(each) for name, each in asked.items()} if isinstance(asked, Mapping) else {}
-
-
-def _input_request(request: object) -> InputRequest:
-    method, params = (request.get("method"), request.get("params")) if isinstance(request, Mapping) else ("", {})
-    return InputRequest(str(method), params if isinstance(params, dict) else {})

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.configuration.files import Configuration
-from a2c_smcp.computer.scanners.config import shown_scanner
-from a2c_smcp.computer.secrets import MASKED
+from a2c_smcp.computer.consent.programs import shown_scanner
+from a2c_smcp.computer.secrets.mask import MASKED
 from a2c_smcp.computer.secrets.replace import PAIRS, masked_server
 from a2c_smcp.mcp_host.config.sandbox import as_written
 from a2c_smcp.mcp_host.config.sandbox import loosens as loosens_sandbox
@@ -32,13 +32,11 @@ from a2c_smcp.mcp_host.config.servers import (
     input_to_wire,
     source,
 )
-from a2c_smcp.protocol.visible import one_line
-
-__all__ = ["Difference", "Weighed", "weigh"]
+from a2c_smcp.protocol.escaping import one_line
 
 _MOST = 400
 _Loosens: TypeAlias = Callable[[Any, Any], bool]
-"""Whether a change of a field, from the first value to the second, allows more than before."""
+"""True if a change of a field, from the first value to the second, allows more than before."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def _server(before: MCPServerConfig | None, after: MCPServerConfig) -> Iterator[
             continue
         if name == "server_parameters":
             yield from _parameters(change.inside(name, place))
-        elif _LOOSENS.get(name, _always)(old.get(name), new.get(name)):
+        elif (loosens := _LOOSENS.get(name)) is None or loosens(old.get(name), new.get(name)):
             yield change.difference(name, _SHOWN.get(name, _as_it_is))
     for tool in _loosened_tools(old, new):
         yield Difference(f"{place}: {tool}", None if before is None else "asks", "runs without asking")
@@ -110,7 +108,7 @@ def _server(before: MCPServerConfig | None, after: MCPServerConfig) -> Iterator[
 def _scanners(before: Configuration, after: Configuration) -> Iterator[Difference]:
     """Scanners are compared as a whole: their order counts, a new one is a program that runs, one less checks less."""
     if before.scanners != after.scanners:
-        old, new = ([*map(shown_scanner, each.scanners)] for each in (before, after))
+        old, new = ([*map(shown_scanner, configuration.scanners)] for configuration in (before, after))
         yield Difference("scanners", old or None, new or None)
 
 
@@ -138,7 +136,7 @@ class _Change(NamedTuple):
 
     def inside(self, name: str, place: str) -> _Change:
         """The change of the object in a field."""
-        old, new, shown_old, shown_new = (each.get(name) or {} for each in self[1:])
+        old, new, shown_old, shown_new = (side.get(name) or {} for side in self[1:])
         return _Change(place, old, new, shown_old, shown_new)
 
     def difference(self, name: str, show: Callable[[Any], Any] = _as_it_is) -> Difference:
@@ -151,31 +149,16 @@ def _parameters(change: _Change) -> Iterator[Difference]:
         if name in _HARMLESS_PARAMETERS:
             continue
         if name in PAIRS and change.is_of_objects(name):
-            yield from _pairs(change.inside(name, f"{change.place}.{name}"))
+            pairs = change.inside(name, f"{change.place}.{name}")
+            for pair in dict.fromkeys((*pairs.old, *pairs.new)):
+                if pairs.old.get(pair) != pairs.new.get(pair):
+                    yield pairs.difference(pair)
         else:
             yield change.difference(name)
 
 
-def _pairs(change: _Change) -> Iterator[Difference]:
-    for name in dict.fromkeys((*change.old, *change.new)):
-        if change.old.get(name) != change.new.get(name):
-            yield change.difference(name)
-
-
-def _always(before: Any, after: Any) -> bool:
-    return True
-
-
-def _never(before: Any, after: Any) -> bool:
-    return False
-
-
-def _allows_tools(before: Any, after: Any) -> bool:
-    return not set(before or ()) <= set(after or ())
-
-
 def _unmasks(before: Any, after: Any) -> bool:
-    """Whether agents may see what was declared, or judged, to be a secret before."""
+    """True if agents may see a former secret, declared or detected."""
     old: Mapping[str, Any] = before or {}
     new: Mapping[str, Any] = after or {}
     was_secret = (name for name, is_secret in old.items() if is_secret)
@@ -183,23 +166,19 @@ def _unmasks(before: Any, after: Any) -> bool:
     return any(new.get(name) is not True for name in was_secret) or any(old.get(name) is not False for name in is_none)
 
 
-def _is_given(before: Any, after: Any) -> bool:
-    return after is not None
-
-
 def _pins_less(before: Any, after: Any) -> bool:
-    """Whether a changed tool may run where it had to ask. Without a value of its own the program's option holds."""
+    """True if a changed tool may run where it had to ask. Without a value of its own the program's option holds."""
     modes = ("off", "warn", "ask")
     return after != "ask" and (None in (before, after) or modes.index(after) < modes.index(before))
 
 
 _LOOSENS: dict[str, _Loosens] = {
-    "name": _never,
+    **dict.fromkeys(("name", "start", "idle_stop"), lambda before, after: False),
     "disabled": lambda before, after: before is not None and after is not True,
-    "forbidden_tools": lambda before, after: before is not None and _allows_tools(before, after),
+    "forbidden_tools": lambda before, after: before is not None and not set(before) <= set(after or ()),
     "tool_meta": lambda before, after: _aliases(before) != _aliases(after),
     "default_tool_meta": lambda before, after: _field(before, "alias") != _field(after, "alias"),
-    "vrl": _is_given,
+    "vrl": lambda before, after: after is not None,
     "desktop": lambda before, after: after == "any",
     "sandbox": loosens_sandbox,
     "secrets": _unmasks,
@@ -220,7 +199,7 @@ def _aliases(tools: Any) -> dict[str, Any]:
 
 
 _SHOWN: dict[str, Callable[[Any], Any]] = {"tool_meta": _aliases, "sandbox": as_written}
-"""How a field is shown, where not as it is."""
+"""Functions that show a field, where it is not shown unchanged."""
 
 
 def _loosened_tools(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -235,7 +214,7 @@ def _loosened_tools(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 
 
 def _runs_unasked(server: Mapping[str, Any], tool: str | None) -> bool:
-    """Whether a tool, or any tool without a rule of its own, runs without approval.
+    """True if a tool, or any tool without a rule of its own, runs without approval.
 
     A placeholder for `auto_apply` counts as a yes, whatever the value of its input is.
     """

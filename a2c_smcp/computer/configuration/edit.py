@@ -1,4 +1,4 @@
-"""Edits the text of a JSON file: a member of an object is added or removed, everything else stays byte for byte.
+"""Edits the text of a JSON file: a member of an object is added, replaced or removed, the rest stays byte for byte.
 
 Comments, trailing commas, indentation, line ends and a byte order mark are kept, and the new member follows the style
 of the file. The text must be one that `loads` can read, with an object at its top, or empty.
@@ -6,15 +6,15 @@ of the file. The text must be one that `loads` can read, with an object at its t
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from a2c_smcp.computer.configuration.text import ends_in_line_comment, significant_tokens
-
-__all__ = ["BYTE_ORDER_MARK", "with_member", "without_member"]
+from a2c_smcp.computer.configuration.files import ends_in_line_comment, significant_tokens
 
 BYTE_ORDER_MARK = "\ufeff"
 _DEFAULT_INDENT = "  "
@@ -24,14 +24,27 @@ _REST_OF_LINE = re.compile(r"[ \t]*(?:\r?\n|//)")
 _COMMENTS_ON_THE_LINE = re.compile(r"(?:[ \t]*(?://[^\r\n]*|/\*.*?\*/))*", re.DOTALL)
 
 
-def with_member(text: str, group: str, name: str, value: Mapping[str, Any]) -> str:
-    """The text with `value` as the last member of the object `group`, which is added if it is missing."""
+def with_member(text: str, path: Sequence[str], value: Any) -> str:
+    """The text with a value at this path of names.
+
+    A new member is the last one of its object, a known one keeps its place. Missing objects on the path are added.
+    """
     mark, body = _without_mark(text)
     body = body if body.strip() else "{}\n"
-    top = _object_at(body, 0)
-    if (found := top.member(group)) is None:
-        return mark + _added(body, top, group, {name: value})
-    return mark + _added(body, _object_at(body, found.value), name, value)
+    holder = _object_at(body, 0)
+    for depth, name in enumerate(path, 1):
+        if (found := holder.member(name)) is None:
+            for inner in reversed(path[depth:]):
+                value = {inner: value}
+            return mark + _added(body, holder, name, value)
+        if depth < len(path):
+            holder = _object_at(body, found.value)
+    assert found
+    if "\n" in body[holder.opening : holder.closing]:
+        written = _json(value, indent=_unit(body)).replace("\n", _line_end(body) + _indent_of_line(body, found.start))
+    else:
+        written = _json(value)
+    return mark + body[: found.value] + written + body[found.end :]
 
 
 def without_member(text: str, group: str, name: str) -> str:
@@ -66,7 +79,7 @@ class _ObjectSpan:
     members: tuple[_MemberSpan, ...]
 
     def member(self, name: str) -> _MemberSpan | None:
-        return next((each for each in self.members if each.name == name), None)
+        return next((member for member in self.members if member.name == name), None)
 
 
 def _object_at(text: str, start: int) -> _ObjectSpan:
@@ -92,7 +105,7 @@ def _end_of_value(token: re.Match[str], following: Iterator[re.Match[str]]) -> i
         token = next(following)
 
 
-def _added(text: str, to: _ObjectSpan, name: str, value: Mapping[str, Any]) -> str:
+def _added(text: str, to: _ObjectSpan, name: str, value: Any) -> str:
     if not to.members:
         return _added_to_empty(text, to, name, value)
     first, last = to.members[0], to.members[-1]
@@ -106,11 +119,12 @@ def _added(text: str, to: _ObjectSpan, name: str, value: Mapping[str, Any]) -> s
     else:
         written += ","
     at = (last.end if last.comma is None else last.comma) + 1
-    at = at if separator == " " else _end_of_comments(text, at)
+    if separator != " " and (comments := _COMMENTS_ON_THE_LINE.match(text, at)):  # they belong to what is before them
+        at = comments.end()
     return text[:at] + separator + written + text[at:]
 
 
-def _added_to_empty(text: str, to: _ObjectSpan, name: str, value: Mapping[str, Any]) -> str:
+def _added_to_empty(text: str, to: _ObjectSpan, name: str, value: Any) -> str:
     """Comments inside the braces stay in front of the new member."""
     end, outer = _line_end(text), _indent_of_line(text, to.opening)
     indent = outer + _unit(text)
@@ -140,7 +154,7 @@ def _start_of_space(text: str, after: int, start: int, end: int) -> int:
     return len(head) if is_comment and not _REST_OF_LINE.match(text, end) else len(line)
 
 
-def _in_lines(text: str, indent: str, name: str, value: Mapping[str, Any]) -> str:
+def _in_lines(text: str, indent: str, name: str, value: Any) -> str:
     written = f"{_json(name)}: {_json(value, indent=_unit(text))}"
     return written.replace("\n", _line_end(text) + indent)
 
@@ -164,7 +178,37 @@ def _indent_of_line(text: str, offset: int) -> str:
     return found[0] if found else ""
 
 
-def _end_of_comments(text: str, offset: int) -> int:
-    """The end of the comments that follow on the same line: they belong to what is before them."""
-    found = _COMMENTS_ON_THE_LINE.match(text, offset)
-    return found.end() if found else offset
+# The change of a configuration file as a unified diff. Secrets have to be masked before.
+
+_CONTEXT = 3
+"""Lines around a change that are shown."""
+_HEADER = re.compile(r"^@@ -(\d+)(\S*) \+(\d+)(\S*) @@")
+
+
+def unified_diff(path: Path, before: Sequence[str] | None, after: Sequence[str]) -> str:
+    """The lines of a file that change. Before is `None` if there was no file.
+
+    Only the part that differs is compared: for a long file, difflib would take many seconds.
+    """
+    name, old = str(path), before or []
+    start = max(equal_at_start(old, after) - _CONTEXT, 0)
+    rest = max(equal_at_start(old[start:][::-1], after[start:][::-1]) - _CONTEXT, 0)
+    lines = difflib.unified_diff(
+        old[start : len(old) - rest],
+        after[start : len(after) - rest],
+        "/dev/null" if before is None else name,
+        name,
+        n=_CONTEXT,
+        lineterm="",
+    )
+    return "".join(f"{_HEADER.sub(lambda header: _moved(header, start), line)}\n" for line in lines)
+
+
+def equal_at_start(some: Sequence[str], others: Sequence[str]) -> int:
+    """The number of equal items at the beginning."""
+    pairs = zip(some, others, strict=False)
+    return next((number for number, (one, other) in enumerate(pairs) if one != other), min(len(some), len(others)))
+
+
+def _moved(header: re.Match[str], lines: int) -> str:
+    return f"@@ -{int(header[1]) + lines}{header[2]} +{int(header[3]) + lines}{header[4]} @@"

@@ -20,18 +20,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.configuration.consent import Difference, weigh
+from a2c_smcp.computer.configuration.consent import weigh
 from a2c_smcp.computer.configuration.files import Configuration, read_all
-from a2c_smcp.computer.file_stamps import Stamp, stamp
 from a2c_smcp.errors import ConfigError, SMCPError
+from a2c_smcp.files import PrivateFileUnusable, PrivateJSONFile, Stamp, default_folder, stamp
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
-from a2c_smcp.private_files import PrivateFileUnusable, PrivateJSONFile, default_folder
-
-__all__ = ["Consent", "RefusedChanges", "digest_of_configuration", "read_all", "trusting", "watch"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,98 +57,147 @@ async def watch(
     `consent` is asked before a change that needs it is applied (see `consent.py`); without it no such change is.
     `refused` keeps changes without a yes for the next start, so the files are read once more at the end.
     """
-    stamps: list[Stamp | None] = []  # the files are read first of all: they may have changed since the start
-    async with _Changes(computer, known, on_fault, consent, refused) as changes:
-        try:
-            while True:
-                await asyncio.sleep(interval)
-                if (now := _stamps(paths)) == stamps:
-                    continue
-                stamps = now
-                try:
-                    await changes.consider(read_all(paths))
-                except ConfigError as error:
-                    on_fault(f"the configuration is not taken: {error.message}")
-        finally:
-            if _stamps(paths) != stamps:
-                with suppress(ConfigError):
-                    changes.keep_for_next_start(read_all(paths))
+    changes = _ConfigurationChanges(computer, known, on_fault, consent, refused)
+    await changes.follow(paths, lambda: read_all(paths), interval)
 
 
-class _Changes:
-    """Applies changes of the configuration to a computer, each in a task of its own."""
+_Content = TypeVar("_Content")
+
+
+class WatchedChanges(Generic[_Content]):
+    """Changes of watched files, and the one question to the owner about those that need consent.
+
+    `what` the files hold is named in the log; `fault` begins the message about files that are wrong.
+    """
+
+    what: ClassVar[str]
+    fault: ClassVar[str]
 
     def __init__(
         self,
         computer: Computer,
-        known: Configuration,
+        known: _Content,
         on_fault: Callable[[str], None],
         consent: Consent | None,
-        refused: RefusedChanges[Configuration] | None,
+        refused: RefusedChanges[_Content] | None,
     ) -> None:
-        self._refused = refused
-        self._computer = computer
-        self._known = known
-        self._on_fault = on_fault
-        self._consent = consent
+        self._computer, self._known = computer, known
+        self._on_fault, self._consent, self._refused = on_fault, consent, refused
         self._asking: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await cancel_and_wait(*self._under_way)
-
-    async def consider(self, after: Configuration) -> None:
+    async def consider(self, after: _Content) -> None:
         """Apply the changes that need no consent, and ask for the others. Raises `ConfigError` before any change."""
+        raise NotImplementedError
+
+    def lines(self, after: _Content) -> Sequence[object]:
+        """The changes that need consent, a line each."""
+        raise NotImplementedError
+
+    def apply(self, after: _Content) -> None:
+        raise NotImplementedError
+
+    async def follow(self, paths: Sequence[Path], read: Callable[[], _Content], interval: float) -> None:
+        """Consider changes of the files until cancelled. At the end, keep those without a yes for the next start."""
+        stamps: list[Stamp | None] = []  # the files are read first of all: they may have changed since the start
+        try:
+            while True:
+                await asyncio.sleep(interval)
+                if (now := [*map(stamp, paths)]) == stamps:
+                    continue
+                stamps = now
+                try:
+                    await self.consider(read())
+                except ConfigError as error:
+                    self._on_fault(f"{self.fault}: {error.message}")
+        finally:
+            if [*map(stamp, paths)] != stamps:
+                with suppress(ConfigError):
+                    after = read()
+                    self.keep(after, self.lines(after))
+            await cancel_and_wait(*self._under_way)
+
+    def withdraw(self) -> None:
+        """Cancel the question to the owner: the files have changed again, and it is out of date."""
         if self._asking:
-            self._asking.cancel()  # the files have changed again: the question is out of date
-        await self._check(after)
-        weighed = weigh(self._known, after)
-        self._apply(weighed.at_once)
-        self._keep(after, weighed.waiting)  # until there is a yes, even if this program is killed
-        if not weighed.waiting:
-            return
+            self._asking.cancel()
+
+    def ask(self, after: _Content, lines: Sequence[object]) -> None:
+        """Ask for consent, and then apply what was shown, whatever is in the files by then."""
         if self._consent is None:
             logger.warning(
-                "a change of the configuration is not applied, since nobody can be asked: %s. "
+                "a change of the %s is not applied, since nobody can be asked: %s. "
                 "Start again on a terminal, and say yes; --trust-changes applies such changes without asking",
-                _joined(weighed.waiting),
+                self.what,
+                "; ".join(map(str, lines)),
             )
-            return
-        self._asking = self._begin(self._ask(self._consent, after, weighed.waiting))
-
-    async def _ask(self, consent: Consent, after: Configuration, waiting: Sequence[Difference]) -> None:
-        """Apply what was shown, whatever is in the files by then."""
-        if await consent(waiting) is not True:
-            logger.warning("a change of the configuration was declined: %s", _joined(waiting))
-            return
-        self._apply(after)
-        self._keep(after, ())
-        logger.warning("a change of the configuration is applied: %s", _joined(waiting))
-
-    def keep_for_next_start(self, after: Configuration) -> None:
-        """Keep the changes that would need a yes, for the next start of this program."""
-        self._keep(after, weigh(self._known, after).waiting)
-
-    def _keep(self, after: Configuration, waiting: Sequence[Difference]) -> None:
-        if self._refused is None:
-            return
-        if waiting:
-            self._refused.note(after, [str(each) for each in waiting])
         else:
+            self._asking = self.begin(self._ask(self._consent, after, lines))
+
+    async def _ask(self, consent: Consent, after: _Content, lines: Sequence[object]) -> None:
+        is_agreed = await consent(lines) is True
+        if is_agreed:
+            self.apply(after)
+            self.keep(after, ())
+        done = "is applied" if is_agreed else "was declined"
+        logger.warning("a change of the %s %s: %s", self.what, done, "; ".join(map(str, lines)))
+
+    def keep(self, after: _Content, lines: Sequence[object]) -> None:
+        """Keep changes without a yes for the next start of this program, even if it is killed."""
+        if self._refused and lines:
+            self._refused.note(after, [*map(str, lines)])
+        elif self._refused:
             self._refused.clear()
 
-    async def _check(self, after: Configuration) -> None:
+    def begin(self, change: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Make a change in a task of its own."""
+        task = asyncio.create_task(change)
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, SMCPError):
+            self._on_fault(f"a change of the {self.what} failed: {error.message}")
+        else:
+            logger.error("a change of the %s failed", self.what, exc_info=error)
+
+
+class _ConfigurationChanges(WatchedChanges[Configuration]):
+    what = "configuration"
+    fault = "the configuration is not taken"
+
+    async def consider(self, after: Configuration) -> None:
+        self.withdraw()
         for config in self._changed(after):
-            await self._computer.check_server(config)
+            await self._computer.owner.host.check(config)
+        weighed = weigh(self._known, after)
+        self._reserve_names(weighed.at_once)
+        self.apply(weighed.at_once)
+        self.keep(after, weighed.waiting)  # until there is a yes
+        if weighed.waiting:
+            self.ask(after, weighed.waiting)
+
+    def lines(self, after: Configuration) -> Sequence[object]:
+        return weigh(self._known, after).waiting
+
+    def _reserve_names(self, after: Configuration) -> None:
+        """Let no other server take over what a tool was called by: nobody has agreed to that."""
+        changed = {config.name for config in self._changed(after)}
+        self._computer.owner.catalog.reserve((self._known.servers.keys() - after.servers.keys()) | changed)
 
     def _changed(self, after: Configuration) -> list[MCPServerConfig]:
         known = self._known.servers
-        return [config for name, config in after.servers.items() if _differs(known.get(name), config)]
+        return [
+            config
+            for name, config in after.servers.items()
+            if name not in known or source(known[name]) != source(config)
+        ]
 
-    def _apply(self, after: Configuration) -> None:
+    def apply(self, after: Configuration) -> None:
         """Begin all changes that lead to this configuration."""
         before, changed = self._known, self._changed(after)
         self._known = after = self._with_scanners(after)
@@ -160,9 +206,9 @@ class _Changes:
         if before.inputs != after.inputs:
             self._computer.define_inputs(after.inputs.values())
         for name in before.servers.keys() - after.servers.keys():
-            self._begin(self._computer.remove_server(name))
+            self.begin(self._computer.remove_server(name))
         for config in changed:
-            self._begin(self._computer.put_server(config))
+            self.begin(self._computer.put_server(config))
 
     def _with_scanners(self, after: Configuration) -> Configuration:
         """Use its scanners. They are not tried out before: to import one runs it, which needs the owner's yes."""
@@ -175,33 +221,6 @@ class _Changes:
             return replace(after, scanners=self._known.scanners)
         return after
 
-    def _begin(self, change: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(change)
-        self._under_way.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        if isinstance(error, SMCPError):
-            self._on_fault(f"a change of the configuration failed: {error.message}")
-        else:
-            logger.error("a change of the configuration failed", exc_info=error)
-
-
-def _joined(differences: Sequence[Difference]) -> str:
-    return "; ".join(map(str, differences))
-
-
-def _differs(before: MCPServerConfig | None, after: MCPServerConfig) -> bool:
-    return before is None or source(before) != source(after)
-
-
-def _stamps(paths: list[Path]) -> list[Stamp | None]:
-    return [stamp(path) for path in paths]
-
 
 def digest_of_configuration(configuration: Configuration) -> str:
     """A digest that is the same for files that mean the same, however they are written."""
@@ -209,11 +228,8 @@ def digest_of_configuration(configuration: Configuration) -> str:
     inputs = {id_: each.model_dump(mode="json") for id_, each in configuration.inputs.items()}
     parts: list[Any] = [servers, inputs]
     if configuration.scanners:
-        parts.append([each.model_dump(mode="json") for each in configuration.scanners])
+        parts.append([scanner.model_dump(mode="json") for scanner in configuration.scanners])
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-_Content = TypeVar("_Content")
 
 
 class RefusedChanges(Generic[_Content]):

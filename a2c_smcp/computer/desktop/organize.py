@@ -12,13 +12,11 @@ from a2c_smcp.errors import InvalidWindowURI
 from a2c_smcp.protocol.window_uri import WindowURI
 from a2c_smcp.types import SERVER_NAME, Desktop
 
-__all__ = ["Contents", "Ranking", "Window", "blobs_in", "organize_desktop", "rank", "render"]
-
 Contents: TypeAlias = Sequence[Any] | None
 """The `contents` of an MCP `resources/read`, as the server sent them."""
 
 READ_AHEAD = 8
-"""How many windows are read at most beyond those needed, once others have turned out to be empty."""
+"""The most windows that are read beyond those needed, once others have turned out to be empty."""
 
 
 class Window(NamedTuple):
@@ -48,10 +46,15 @@ class Window(NamedTuple):
 def organize_desktop(
     windows: Iterable[tuple[Window, Contents]], size: int | None, history: Sequence[ToolCallRecord]
 ) -> list[Desktop]:
-    """The desktop of windows that have all been read, as texts, the most important first, at most `size` (004)."""
+    """The desktop of windows that have all been read, as texts, the most important first, at most `size` (004).
+
+    Each window comes with the `contents` of its resource: dicts, or the `TextResourceContents` of MCP's SDK. Raises
+    `TypeError` for anything else.
+    """
     if size is not None and size <= 0:
         return []
-    contents = {window: read for window, read in windows if _texts(read)}
+    read = {window: [_as_dict(part) for part in contents or ()] for window, contents in windows}
+    contents = {window: parts for window, parts in read.items() if _texts(parts)}
     stacks = _stacks(contents, history)
     shown = chain.from_iterable(stack.shown for stack in stacks)
     return [render(window, contents[window]) for window in islice(shown, size)]
@@ -123,7 +126,7 @@ def render(window: Window, contents: Contents) -> Desktop:
 
 
 def blobs_in(contents: Contents) -> int:
-    """How many parts of a window are binary, and so cannot be shown (004)."""
+    """The number of binary parts of a window, which cannot be shown (004)."""
     return sum(isinstance(part, Mapping) and "blob" in part for part in contents or ())
 
 
@@ -174,6 +177,16 @@ def _parsed(window: Window) -> WindowURI | None:
         return WindowURI.parse(window.uri)
     except InvalidWindowURI:
         return None
+
+
+def _as_dict(part: object) -> Mapping[str, Any]:
+    """Return a part of a resource as MCP writes it."""
+    if isinstance(part, Mapping):
+        return part
+    for kind in ("text", "blob"):
+        if isinstance(value := getattr(part, kind, None), str):
+            return {kind: value}
+    raise TypeError(f"the contents of a window are dicts or MCP's ResourceContents, not {type(part).__name__}")
 
 
 def _texts(contents: Contents) -> list[str]:

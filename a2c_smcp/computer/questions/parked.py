@@ -2,15 +2,16 @@
 
 An agent that speaks MCP itself gets an `InputRequiredResult`, and asks again under a new `req_id` with the responses
 and the state (WIRE §9). Servers of 2026-07-28 return that result themselves. An older server asks in the middle of the
-call and waits. So its call runs in a task of its own, a *run*, which requests of the agent take turns to follow:
+call and waits. So its call runs in a task of its own, a *run*. Successive requests of the agent wait for its next
+question or its result:
 
 - *followed*: a request waits in `_follow` for the next question or for the result. If the request ends first, by a
   cancel or by its deadline, so does the run.
-- *parked*: the questions were returned as a result, with a random handle as the state. The run goes on waiting for the
-  responses, until the deadline of the request that was answered last. Then it is cancelled, and its handle is gone.
+- *parked*: the questions were returned as a result, with a random handle as the state. The run waits for the responses,
+  until the deadline of the request that was answered last. Then it is cancelled, and its handle is gone.
 
 Each request writes itself into the journal before it answers anything, so one that is sent again never answers twice. A
-handle is good for one request, of the same agent in the same office, for the same MCP client, tool and arguments;
+handle is valid for one request, of the same agent in the same office, for the same MCP client, tool and arguments;
 everything else finds nothing (`QuestionEnded`). A run also ends when its agent leaves, when one of its requests is
 cancelled, and with the computer. There are at most sixteen of an agent and eight of a server, so that parked runs
 cannot take up all calls that a server may have at once.
@@ -24,12 +25,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from a2c_smcp.computer.calls.in_flight import digest_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
+from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.errors import BadRequest, QuestionEnded
 from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest
-
-__all__ = ["ParkedRuns", "Run"]
+from a2c_smcp.mcp_host.sessions.tool_request import InputRefused
+from a2c_smcp.protocol.questions import InputRequest, input_required
 
 _PREFIX = "a2c-parked-"
 _MOST_OF_AGENT = 16
@@ -55,13 +57,13 @@ class Run:
     limit: asyncio.Timeout | None = None
 
     def extend(self, seconds: float) -> None:
-        """Let the run go on for so long from now: the server has given a sign of life."""
+        """Move the deadline to so many seconds from now: the server has given a sign of life."""
         self.deadline = asyncio.get_running_loop().time() + seconds
         if self.limit is not None:
             self.limit.reschedule(self.deadline)
 
     async def ask(self, request: InputRequest) -> Result:
-        """The agent's response to an input request, which a later request brings."""
+        """Return the agent's response to an input request, which a later request brings."""
         name = secrets.token_hex(4)
         answered: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.questions[name] = request, answered
@@ -73,7 +75,7 @@ class Run:
 
     @property
     def waiting(self) -> list[str]:
-        """The questions that the agent knows and the server still waits for."""
+        """The keys of the questions that the agent knows and the server still waits for."""
         return [name for name in self.shown if name in self.questions]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
@@ -91,9 +93,8 @@ class ParkedRuns:
         self._parked: dict[str, Run] = {}
 
     def is_state(self, call: IncomingCall) -> bool:
-        """Whether the request goes on with a run, or wants to."""
-        state = call.options.request_state if call.options else None
-        return isinstance(state, str) and state.startswith(_PREFIX)
+        """True if the request has the state of a parked run, perhaps of one that has ended; `go_on` refuses it then."""
+        return state_of(call).startswith(_PREFIX)
 
     async def begin(
         self, call: IncomingCall, server: str, deadline: float, work: Callable[[Run], Coroutine[Any, Any, Result]]
@@ -108,11 +109,9 @@ class ParkedRuns:
     async def go_on(self, call: IncomingCall, deadline: float, begin: Callable[[], None]) -> Result:
         """Answer the questions of a parked run, and follow it further. Raises `QuestionEnded` or `BadRequest`."""
         assert call.options
-        run = self._parked.get(call.options.request_state or "")
-        if run is None or not call.caller.is_exactly(run.call.caller):
-            raise QuestionEnded("the call that this request_state belongs to has ended")
-        if (run.call.name, run.call.params) != (call.name, call.params):
-            raise BadRequest("request_state: belongs to another call", field="request_state")
+        run = self._parked.get(state_of(call))
+        require_same(call, run.call if run else None)
+        assert run
         responses = call.options.input_responses or {}
         for name in run.waiting:
             if not isinstance(responses.get(name), Mapping):
@@ -126,22 +125,18 @@ class ParkedRuns:
 
     def require_room(self, run: Run) -> None:
         """Raise `InputRefused` if no further run may be parked."""
-        others = [each for each in self._parked.values() if each is not run]
-        of_agent = sum(each.call.caller == run.call.caller for each in others)
-        if of_agent >= _MOST_OF_AGENT or sum(each.server == run.server for each in others) >= _MOST_OF_SERVER:
+        others = [other for other in self._parked.values() if other is not run]
+        of_agent = sum(other.call.caller == run.call.caller for other in others)
+        if of_agent >= _MOST_OF_AGENT or sum(other.server == run.server for other in others) >= _MOST_OF_SERVER:
             raise InputRefused("nobody can answer: too many calls wait for answers")
 
-    def cancel(self, agent: str, req_id: str) -> None:
+    def cancel(self, caller: Caller, req_id: str) -> None:
         """End the parked run that this request belongs to."""
-        self._end(lambda run: run.call.caller.agent == agent and req_id in run.req_ids)
+        self._end(lambda run: run.call.caller == caller and req_id in run.req_ids)
 
-    def forget(self, office: str, agent: str | None = None) -> None:
-        """End the runs of an agent that has left, or of an office that this computer has left."""
-        self._end(lambda run: run.call.caller.office == office and agent in (None, run.call.caller.agent))
-
-    def keep_only(self, office: str, agent: str) -> None:
-        """End the parked runs of other agents."""
-        self._end(lambda run: run.call.caller.office == office and run.call.caller.agent != agent)
+    def drop(self, matches: Callable[[Caller], bool]) -> None:
+        """End the parked runs of these agents."""
+        self._end(lambda run: matches(run.call.caller))
 
     async def close(self) -> None:
         for run in list(self._parked.values()):
@@ -163,22 +158,18 @@ class ParkedRuns:
 
     def _park(self, run: Run) -> Result:
         run.handle = _PREFIX + secrets.token_hex(16)
-        run.timer = asyncio.get_running_loop().call_at(run.deadline, self._expire, run)
+        run.timer = asyncio.get_running_loop().call_at(run.deadline, self._end, lambda each: each is run)
         self._parked[run.handle] = run
         run.shown = tuple(run.questions)
-        requests = {name: request._asdict() for name, (request, _) in run.questions.items()}
-        return {"resultType": "input_required", "inputRequests": requests, "requestState": run.handle}
+        return input_required({name: request for name, (request, _) in run.questions.items()}, run.handle)
 
     def _unpark(self, run: Run) -> None:
         del self._parked[run.handle]
         if run.timer is not None:
             run.timer.cancel()
 
-    def _expire(self, run: Run) -> None:
-        self._end(lambda each: each is run)
-
-    def _end(self, is_meant: Callable[[Run], bool]) -> None:
-        for run in [run for run in self._parked.values() if is_meant(run)]:
+    def _end(self, matches: Callable[[Run], bool]) -> None:
+        for run in [run for run in self._parked.values() if matches(run)]:
             self._unpark(run)
             run.task.cancel()
 
@@ -186,6 +177,20 @@ class ParkedRuns:
         self._runs.discard(run)
         if not run.task.cancelled():
             run.task.exception()  # retrieved, or asyncio logs it: a parked run may end while nothing follows it
+
+
+def state_of(call: IncomingCall) -> str:
+    """The state in a request; empty if it has none."""
+    state = call.options.request_state if call.options else None
+    return state if isinstance(state, str) else ""
+
+
+def require_same(call: IncomingCall, known: IncomingCall | None, *, is_same_tool: bool = True) -> None:
+    """Raise `QuestionEnded` or `BadRequest` unless a request repeats the call that its state belongs to."""
+    if known is None or not call.caller.is_exactly(known.caller):
+        raise QuestionEnded("the call that this request_state belongs to has ended")
+    if known.name != call.name or digest_of(known.params) != digest_of(call.params) or not is_same_tool:
+        raise BadRequest("request_state: belongs to another call", field="request_state")
 
 
 async def _first_of(task: asyncio.Task[Result], event: asyncio.Event) -> None:

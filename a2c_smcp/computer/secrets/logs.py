@@ -10,8 +10,6 @@ from typing import Any
 
 from a2c_smcp.computer.secrets.mask import Mask
 
-__all__ = ["MaskFilter", "masked_logs"]
-
 _PLAIN = logging.Formatter()
 _MERGED = ("msg", "args", "exc_info", "exc_text")
 _NAMES = ("name", "levelname", "pathname", "filename", "module", "funcName", "threadName", "processName", "taskName")

@@ -4,30 +4,148 @@ A secret of twelve characters or more that is not an ordinary word is searched f
 ordinary word, would be found in texts that have nothing to do with it: it is searched for as a whole word only, and
 only in texts of a server that was given it. A suspected secret is searched for in logs only.
 
-Masking one message takes two passes. The first joins all its texts and asks the index (`forms.py`) which forms may be
+Masking one message takes two passes. The first joins all its texts and asks the index (`Index`) which forms may be
 in them; most messages have none, and are returned as they are. Only if some are found does the second pass walk through
 the message, along its structure (`messages.py`), and mask them.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import threading
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, quote_plus
 
-from a2c_smcp.computer.secrets.forms import Form, Index, lines_of, whole_forms_of
-from a2c_smcp.computer.secrets.messages import ANSWER, ANYTHING, BLOCK, NAME, READ, RESOURCE, Structure, is_word
+from a2c_smcp.computer.secrets.messages import READ, is_word
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.loops import in_thread
 from a2c_smcp.mcp_host.message_limits import is_within
-from a2c_smcp.protocol.chunks import from_base64
+from a2c_smcp.protocol.results import from_base64
+from a2c_smcp.protocol.structure import ANSWER, ANYTHING, BLOCK, NAME, RESOURCE, Structure
 
-__all__ = ["MASKED", "NO_SERVER", "SHORTEST", "Mask"]
+# The forms in which a secret may occur: as it is, line by line, in base64, in a URL, in JSON, in Python.
+#
+# And an index that finds the forms in a text without searching for each of them.
+
+SHORTEST_LINE = 16
+"""In a secret of several lines, each line of so many characters is a secret by itself (WIRE §5)."""
+
+_URL_SAFE = str.maketrans("+/", "-_")
+_SAFE = ("", "/", "!'()*", ";,/?:@&=+$#!'()*")  # all, a path, JavaScript's encodeURIComponent and encodeURI
+_ESCAPE = re.compile("%[0-9A-F]{2}")
+_LINE_BREAK = re.compile(r"\r\n|[\r\n]|(?:\\r)?\\n")  # also as JSON and shells write it
+_FENCE = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
+
+
+class Form(NamedTuple):
+    """A text that gives a secret away.
+
+    `before` and `after`: the number of base64 characters before and after it that also encode part of the secret. One
+    that `is_whole` counts only if it is not a part of a longer word.
+    """
+
+    text: str
+    before: int = 0
+    after: int = 0
+    is_whole: bool = False
+
+
+def forms_of(secret: str) -> set[Form]:
+    """Every form of a secret that is searched for.
+
+    Base64 is found inside longer base64, wherever the secret begins in it, unless a line break is inside.
+    Percent-encodings are those of common encoders, with digits in either case; mixtures are not found.
+    """
+    raw = secret.encode("utf-8", "surrogatepass")
+    return {Form(text) for text in _written(secret, raw)} | set(_in_base64(raw))
+
+
+def whole_forms_of(secret: str) -> set[Form]:
+    """The forms of a secret that is too short, or too ordinary, to be searched for inside words."""
+    raw = secret.encode("utf-8", "surrogatepass")
+    encoded = b64encode(raw).decode().rstrip("=")
+    return {Form(text, is_whole=True) for text in {*_written(secret, raw), encoded, encoded.translate(_URL_SAFE)}}
+
+
+def lines_of(secret: str) -> set[str]:
+    """The lines of a secret such as a key, without indentation and line ends. BEGIN and END lines are no secrets."""
+    lines = [line.strip() for line in _LINE_BREAK.split(secret)]
+    if len(lines) == 1:
+        return set()
+    return {line for line in lines if len(line) >= SHORTEST_LINE and not _FENCE.fullmatch(line)}
+
+
+def _written(secret: str, raw: bytes) -> set[str]:
+    return {secret, *_escaped(secret), *_percent_encoded(raw)}
+
+
+def _escaped(secret: str) -> Iterator[str]:
+    for ascii_only in (True, False):
+        text = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
+        yield text
+        yield text.replace("/", "\\/")
+    yield repr(secret)[1:-1]
+
+
+def _percent_encoded(raw: bytes) -> Iterator[str]:
+    for text in (quote_plus(raw), *(quote(raw, safe) for safe in _SAFE)):
+        yield text
+        yield _ESCAPE.sub(lambda escape: escape[0].lower(), text)
+
+
+def _in_base64(raw: bytes) -> Iterator[Form]:
+    """For each of the three alignments in base64: the characters that do not depend on the bytes around the secret."""
+    for offset in range(3):
+        start, end = 8 * offset, 8 * (offset + len(raw))  # in bits, of which a character holds six
+        text = b64encode(bytes(offset) + raw).decode()[-(-start // 6) : end // 6]
+        for form in (text, text.translate(_URL_SAFE)):
+            yield Form(form, before=int(start % 6 > 0), after=int(end % 6 > 0))
+
+
+_WORD = 4  # bytes
+_AT_ONCE = 16_384  # words that are looked up at a time: between them, a thread lets others run
+_INDEXED = 2 * _WORD - 1  # a text of so many bytes holds a whole aligned word, wherever it begins
+_WHOLE_NUMBER = re.compile("-?[1-9][0-9]{0,99}")
+
+
+class Index:
+    """Finds the few forms that may be in a text.
+
+    A text is read as words of four bytes, at every fourth byte only. A form of at least seven bytes that is somewhere
+    in the text covers a whole one of these words, which begins at one of the first four bytes of the form. These four
+    possible words of each form are the index. Shorter forms are always candidates.
+    """
+
+    def __init__(self, secrets: Iterable[str], forms: Callable[[str], set[Form]] = forms_of) -> None:
+        secrets = tuple(secrets)
+        self.numbers = frozenset(int(secret) for secret in secrets if _WHOLE_NUMBER.fullmatch(secret))
+        self._by_word: dict[int, set[Form]] = {}
+        self._others: set[Form] = set()
+        for form in {form for secret in secrets for form in forms(secret)}:
+            raw = form.text.encode("utf-8", "surrogatepass")
+            if len(raw) < _INDEXED:
+                self._others.add(form)
+                continue
+            for start in range(_WORD):
+                word = memoryview(raw[start : start + _WORD]).cast("I")[0]
+                self._by_word.setdefault(word, set()).add(form)
+        self._words = frozenset(self._by_word)
+
+    def likely_in(self, text: str) -> set[Form]:
+        raw = text.encode("utf-8", "surrogatepass")
+        words = memoryview(raw)[: len(raw) // _WORD * _WORD].cast("I")
+        found = frozenset[int]()
+        for start in range(0, len(words), _AT_ONCE):
+            found |= self._words.intersection(words[start : start + _AT_ONCE])
+        return self._others.union(*(self._by_word[word] for word in found))
+
 
 MASKED = "***"
-"""What replaces a secret."""
+"""The replacement of a secret."""
 
 SHORTEST = 6
 """Secrets of fewer characters are not masked (WIRE §5): they would be found everywhere."""
@@ -67,15 +185,15 @@ class Mask:
     def add(self, secrets: Iterable[str], server: str | None = None) -> None:
         """Mask these from now on, except those that are too short. `None` as server: any may have been given them."""
         with self._adding:
-            new = {each for secret in secrets for each in (secret, *lines_of(secret)) if len(each) >= SHORTEST}
-            as_words = {each for each in new if len(each) < _LONG or is_word(each)}
+            new = {value for secret in secrets for value in (secret, *lines_of(secret)) if len(value) >= SHORTEST}
+            as_words = {value for value in new if len(value) < _LONG or is_word(value)}
             self._add_everywhere(new - as_words - self._everywhere)
             self._add_words(as_words - self._as_words.get(server, set()), server)
 
     def suspect(self, secrets: Iterable[str]) -> None:
         """Mask these in logs from now on."""
         with self._adding:
-            new = {each for each in secrets if len(each) >= SHORTEST} - self._suspected
+            new = {secret for secret in secrets if len(secret) >= SHORTEST} - self._suspected
             if new:
                 self._log_index = Index(self._suspected | new)
                 self._suspected |= new
@@ -108,10 +226,10 @@ class Mask:
         content of an answer are not searched, if they are base64.
         """
         indexes, numbers = self._search(server)
-        texts, integers = _leaves(value, structure)
+        texts, found = _leaves(value, structure)
         text = "\n".join(texts)
         forms = [form for index in indexes for form in index.likely_in(text) if form.text in text]
-        if not forms and numbers.isdisjoint(integers):
+        if not forms and numbers.isdisjoint(found):
             return value
         names = [form for form in forms if not is_word(form.text)]
         masked: T = _mask(value, structure, _FoundForms(forms, names, numbers))
@@ -144,7 +262,7 @@ class Mask:
         known = self._searches.get(server)
         if known is None or known[0] != self.version:
             version, words = self.version, self._word_indexes  # in this order: another thread may be in `add`
-            indexes = [self._index, *(words[each] for each in {None, server} if each in words)]
+            indexes = [self._index, *(words[owner] for owner in {None, server} if owner in words)]
             numbers = frozenset[int]().union(*(index.numbers for index in indexes))
             known = self._searches[server] = version, indexes, numbers
         return known[1], known[2]
@@ -205,10 +323,10 @@ def _is_whole(text: str, start: int, end: int) -> bool:
     return not (_PART_OF_WORD.match(text[start - 1 : start]) or _PART_OF_WORD.match(text[end : end + 1]))
 
 
-def _leaves(value: Any, structure: Structure) -> tuple[list[str], list[int]]:
-    """All texts and whole numbers to be searched. Every message passes through here, so it has to be quick."""
+def _leaves(value: Any, structure: Structure) -> tuple[list[str], list[float]]:
+    """All texts and numbers to be searched. Every message passes through here, so it has to be quick."""
     texts: list[str] = []
-    numbers: list[int] = []
+    numbers: list[float] = []
     rest = _searched(value) if (structure is ANSWER or structure is READ) and isinstance(value, dict) else [value]
     while rest:
         each = rest.pop()
@@ -219,7 +337,7 @@ def _leaves(value: Any, structure: Structure) -> tuple[list[str], list[int]]:
             rest.extend(each.values())
         elif isinstance(each, (list, tuple)):
             rest.extend(each)
-        elif isinstance(each, int):
+        elif isinstance(each, int | float):  # 918273645.0 is the same number
             numbers.append(each)
     return texts, numbers
 
@@ -258,12 +376,12 @@ def _mask(value: Any, structure: Structure, found: _FoundForms) -> Any:
         return _mask_object(value, structure, found)
     if isinstance(value, list | tuple):
         return _mask_items(value, structure, found)
-    is_number = isinstance(value, int) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return MASKED if is_number and value in found.numbers and not structure.is_name else value
 
 
 def _mask_items(value: list[Any] | tuple[Any, ...], structure: Structure, found: _FoundForms) -> Any:
-    items = [_mask(each, structure, found) for each in value]
+    items = [_mask(item, structure, found) for item in value]
     if all(new is old for new, old in zip(items, value, strict=True)):
         return value
     return items if isinstance(value, list) else tuple(items)
@@ -288,7 +406,7 @@ def _free(key: Any, copies: Counter[Any], *taken: dict[Any, Any]) -> Any:
     """
     copies[key] += 1
     free = key if copies[key] == 1 else f"{key} ({copies[key]})"
-    while any(free in each for each in taken):
+    while any(free in text for text in taken):
         copies[key] += 1
         free = f"{key} ({copies[key]})"
     return free

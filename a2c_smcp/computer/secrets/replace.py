@@ -1,4 +1,4 @@
-"""Replaces the secrets that are written into a configuration: by inputs in an import or export, by `***` in a diff.
+"""Replaces the secrets that are written into a configuration: by inputs in an import, by `***` in a diff.
 
 It finds what `Literals` finds, except that a value under `env` or `headers` is replaced only if its name or the value
 itself looks like a secret: the other values have to stay, so that the server still works.
@@ -12,13 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from a2c_smcp.computer.secrets.literals import Literals
 from a2c_smcp.computer.secrets.mask import MASKED
 from a2c_smcp.computer.secrets.messages import is_word
-from a2c_smcp.computer.secrets.rules import Declared, hints_at_secret, is_public
+from a2c_smcp.computer.secrets.rules import Declared, Literals, hints_at_secret, is_public
 from a2c_smcp.mcp_host.config.servers import PARAMETER_CONTENTS, SIGN_IN_CONTENTS, FieldContent
-
-__all__ = ["PAIRS", "Replace", "Secret", "masked_file", "masked_server", "replace_secrets"]
 
 PAIRS = frozenset(name for name, content in PARAMETER_CONTENTS.items() if content is FieldContent.PAIRS)
 """The parameters that are variables or headers by name."""
@@ -156,16 +153,8 @@ def _pairs(pairs: Any, literals: _Make) -> Any:
     return {name: literals(f".{name}").field(value, name) for name, value in pairs.items()}
 
 
-def _arguments(args: Any, literals: _Make) -> Any:
-    return literals().arguments(args) if isinstance(args, list) else args
-
-
 def _line(text: Any, literals: _Make) -> Any:
     return literals().text(text) if isinstance(text, str) else text
-
-
-def _secret(value: Any, literals: _Make) -> Any:
-    return literals().secret(value)
 
 
 def _sign_in(auth: Any, literals: _Make) -> Any:
@@ -186,10 +175,10 @@ _BY_CONTENT: Mapping[FieldContent, Callable[[Any, _Make], Any] | None] = {
     FieldContent.PATH: None,
     FieldContent.COMMAND: _line,
     FieldContent.URL: _line,
-    FieldContent.ARGUMENTS: _arguments,
+    FieldContent.ARGUMENTS: lambda args, literals: literals().arguments(args) if isinstance(args, list) else args,
     FieldContent.OPTIONS: None,
     FieldContent.PAIRS: _pairs,
-    FieldContent.SECRET: _secret,
+    FieldContent.SECRET: lambda value, literals: literals().secret(value),
     FieldContent.DEFAULT: None,
     FieldContent.SIGN_IN: _sign_in,
 }
@@ -237,7 +226,7 @@ def _may_be_shown(name: str, value: Any) -> bool:
 
 
 def _file_inputs(inputs: Any) -> Any:
-    return [_file_input(each) for each in inputs] if isinstance(inputs, list) else MASKED
+    return [_file_input(definition) for definition in inputs] if isinstance(inputs, list) else MASKED
 
 
 def _file_input(definition: Any) -> Any:

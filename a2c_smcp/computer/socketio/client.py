@@ -5,48 +5,119 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from a2c_smcp import mcp_events, published_events, smcp
-from a2c_smcp.computer.approval import Caller
-from a2c_smcp.computer.blobs.offers import Blobs
-from a2c_smcp.computer.blobs.uploads import Uploads
+from a2c_smcp import smcp
 from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
 from a2c_smcp.computer.calls.journal import Journal
-from a2c_smcp.computer.observation import AgentRequestRefused, ComputerObservation, ConfigShown, SeatChanged
-from a2c_smcp.computer.questions.open_questions import OpenQuestions
-from a2c_smcp.computer.reading.requests import ReadAnswers
-from a2c_smcp.computer.secrets import ANSWER, Mask, secrets_in
-from a2c_smcp.computer.skills.skills import Skills
-from a2c_smcp.computer.socketio.standstill import StandstillGuard
-from a2c_smcp.computer.tells import Tells
+from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.content.agent_requests import AgentRequests
+from a2c_smcp.computer.observation import AgentRequestRefused, ConfigShown, SeatChanged
+from a2c_smcp.computer.secrets.rules import secrets_in
 from a2c_smcp.computer.types import ServerUpdate, Update
-from a2c_smcp.connection import PATIENCE, Connection, Later
-from a2c_smcp.devices.proving import Prover
+from a2c_smcp.connection import PATIENCE, Connection, Deferred, join, leave
 from a2c_smcp.endpoint import Credentials, Endpoint, Reconnect
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, NotAuthenticated, SMCPError, Unavailable
-from a2c_smcp.joining import join, leave
 from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.mcp_host.rate import Rate
-from a2c_smcp.protocol import codec
+from a2c_smcp.mcp_host.limits import Rate
+from a2c_smcp.protocol import codec, operations
 from a2c_smcp.protocol.events import OLDER_FIELDS, lookup
 from a2c_smcp.protocol.names import fault_in_client
+from a2c_smcp.protocol.operations import Operation
 from a2c_smcp.protocol.questions import Answer
 from a2c_smcp.protocol.results import computer_error_ack, error_ack
-from a2c_smcp.types import Desktop
+from a2c_smcp.protocol.structure import ANSWER, Structure
 
-if TYPE_CHECKING:  # they need the extra `devices`
-    from a2c_smcp.computer.sealed.device import ComputerDevice
-    from a2c_smcp.computer.sealed.guard import GuardedAnswers
-
-__all__ = ["Reconnect", "SMCPComputerClient"]
+if TYPE_CHECKING:
+    from a2c_smcp.computer.device import ComputerDevice
+    from a2c_smcp.computer.sealed import SealedAnswers
 
 logger = logging.getLogger(__name__)
+
+# After a standstill of this process: receive all that the Server has sent before any call begins.
+#
+# A process that was stopped for a while (SIGSTOP, a debugger, an overloaded machine) finds calls in its buffers whose
+# agents were told long ago that they took too long. The cancels of these calls are behind them: in the same buffer,
+# in the kernel's, or still at the Server, which could not write more. If such a call began, its tool would run
+# although its agent has given up.
+#
+# A standstill is noticed by a clock that ticks four times a second: the last tick was more than a second ago. The
+# clock is also read when a call arrives, since that may be handled before the timer. The Server is then asked
+# something that changes nothing. Packets of a connection keep their order, so everything that the Server had sent
+# before, cancels included, is here when its answer is. Calls that arrive meanwhile wait for the answer and begin
+# then, unless they were cancelled; what is read together from the connection is handled together, cancels before
+# calls begin. If the connection is lost instead, the waiting calls do not begin at all, and the Server sends those
+# again that are still wanted. Another standstill while the answer is awaited asks again; only the last answer counts.
+
+_TICK = 0.25
+_STANDSTILL = 1.0
+
+
+class StandstillGuard:
+    """For one connection. `ask` asks the Server something that changes nothing, and returns with the answer."""
+
+    def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
+        self._ask = ask
+        self._clock = asyncio.get_running_loop().time
+        self._last_tick = self._clock()
+        self._asking: asyncio.Future[None] | None = None
+
+    async def watch(self) -> None:
+        """Watch the clock until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(_TICK)
+                self._tick()
+        finally:
+            if self._asking:
+                await cancel_and_wait(self._asking)
+
+    def must_wait(self) -> bool:
+        """True if a call may not begin yet."""
+        self._tick()
+        return self._asking is not None
+
+    async def wait(self, timeout: float) -> float:
+        """Wait until a call may begin. Returns the rest of its timeout. Raises `CallTimeout` or `Unavailable`."""
+        if not self.must_wait():
+            return timeout
+        deadline = self._clock() + timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._answered()
+        except TimeoutError:
+            raise CallTimeout(f"it could not begin within {timeout:g} s", outcome="not_run") from None
+        return max(deadline - self._clock(), 0.001)
+
+    async def _answered(self) -> None:
+        while asking := self._asking:
+            await asyncio.wait([asking])
+            if _has_failed(asking) and self._asking is None:
+                raise Unavailable("the connection was lost before the call could begin", outcome="not_run")
+
+    def _tick(self) -> None:
+        now = self._clock()
+        if now - self._last_tick > _STANDSTILL:
+            before, self._asking = self._asking, asyncio.ensure_future(self._ask())
+            self._asking.add_done_callback(self._ended)
+            if before:
+                before.cancel()
+        self._last_tick = now
+
+    def _ended(self, asking: asyncio.Future[None]) -> None:
+        if asking is self._asking:
+            self._asking = None
+        _has_failed(asking)  # marks the exception as retrieved
+
+
+def _has_failed(asking: asyncio.Future[None]) -> bool:
+    return asking.cancelled() or asking.exception() is not None
+
 
 _FINAL = (NotAuthenticated, BadRequest)
 _FAREWELL = 2.0
@@ -55,47 +126,29 @@ _UPDATE_PAUSE = 0.1
 _TOOL_CALL = lookup(smcp.TOOL_CALL_EVENT)
 
 
-class ConnectedComputer(Protocol):
-    """The part of `Computer` that its connection uses: what agents ask for."""
+class ServesAgents(Protocol):
+    """A `Computer`, as far as its connection uses it."""
 
-    name: str
-    mask: Mask
-    observation: ComputerObservation
-    tells: Tells
-    questions: OpenQuestions
-    blobs: Blobs
-    skills: Skills
-    reading: ReadAnswers
-    uploads: Uploads
-    device: ComputerDevice | None
+    agents: AgentRequests
 
-    def prover(self, url: str) -> Prover: ...
-    def start_tool(self, call: IncomingCall, then: Callable[[dict[str, Any]], None]) -> None: ...
-    async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None: ...
-    def cancel(self, agent: str, req_id: str, office: str = "") -> None: ...
-    def tools_for(self, agent: str, req_id: str, office: str) -> dict[str, Any]: ...
-    def get_config(self, *, labelled: bool = False) -> smcp.GetComputerConfigRet: ...
-    async def get_desktop(self, size: int | None, window: str | None) -> list[Desktop]: ...
-    def fitting(self, answer: dict[str, Any]) -> dict[str, Any]: ...
-    def limit_messages(self, largest: int) -> None: ...
-    def on_update(self, listener: Callable[[Update], None]) -> Callable[[], None]: ...
-    def recording(self, office: str, journal: Journal) -> AbstractContextManager[None]: ...
-    def forget(self, office: str, agent: str | None = None) -> None: ...
-    def end_standing(self, office: str, agent: str | None = None) -> None: ...
-    def keep_only(self, office: str, agent: str) -> None: ...
+
+class ConnectionEvent(str):
+    """A sentence about the connection to a Server. `error` is the reason if it cannot connect."""
+
+    error: SMCPError | None = None
 
 
 class SMCPComputerClient:
     """The connection of one computer to one office of a Server.
 
-    `on_connection` is called with a sentence when the computer has joined, has lost the connection or cannot connect;
-    without it these are logged, failures as warnings. `journal` keeps which calls were begun; the one of `journal_of`
-    does so across a crash. Without a journal they are kept in memory.
+    `on_connection` is called with a `ConnectionEvent`, a sentence, when the computer has joined, has lost the
+    connection or cannot connect; without it these are logged, failures as warnings. `journal` keeps which calls were
+    begun; the one of `journal_of` does so across a crash. Without a journal they are kept in memory.
     """
 
     def __init__(
         self,
-        computer: ConnectedComputer,
+        computer: ServesAgents,
         url: str,
         office: str,
         *,
@@ -105,35 +158,43 @@ class SMCPComputerClient:
         ssl: SSLContext | None = None,
         proxy: str | None = None,
         reconnect: Reconnect | None = None,
-        on_connection: Callable[[str], None] | None = None,
+        on_connection: Callable[[ConnectionEvent], None] | None = None,
     ) -> None:
-        self._computer = computer
+        self._agents = agents = computer.agents
         credentials = partial(Credentials.of_key, api_key)
-        self._endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy, prover=computer.prover(url))
+        self._endpoint = Endpoint(url=url, credentials=credentials, ssl=ssl, proxy=proxy, prover=agents.prover(url))
         self._office = office
         self._instance = instance
         self._journal = journal
         self._reconnect = reconnect or Reconnect()
         self._on_connection = on_connection
         self._has_joined = False
+        self._agent = Caller(office, "")
         self._updates: set[Update] = set()
         self._has_updates = asyncio.Event()
         self._pace = Rate(_MOST_UPDATES)
-        self._guard = self._guarded(computer.device) if computer.device else None
-        computer.mask.add([instance, *([api_key] if api_key else []), *secrets_in(url), *secrets_in(proxy or "")])
-        self._answers: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
-            smcp.TOOL_CALL_EVENT: self._tool_call,
-            smcp.GET_TOOLS_EVENT: self._get_tools,
-            smcp.GET_CONFIG_EVENT: self._get_config,
-            smcp.GET_DESKTOP_EVENT: self._get_desktop,
-            mcp_events.ANSWER_QUESTION_EVENT: self._answer_question,
-            mcp_events.GET_QUESTIONS_EVENT: self._get_questions,
-            mcp_events.SET_LOG_LEVEL_EVENT: self._set_log_level,
-            published_events.GET_BLOB_EVENT: self._get_blob,
-            published_events.GET_SKILLS_EVENT: self._get_skills,
-            published_events.GET_SKILL_EVENT: self._get_skill,
-            published_events.PUT_BLOB_EVENT: self._put_blob,
-            **{event: partial(self._read, event) for event in computer.reading.events},
+        self._sealed = self._sealed_answers(agents.device) if agents.device else None
+        agents.mask.add([instance, *([api_key] if api_key else []), *secrets_in(url), *secrets_in(proxy or "")])
+        whole: dict[Operation, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+            operations.TOOL_CALL: self._tool_call,
+            operations.GET_TOOLS: self._get_tools,
+            operations.GET_CONFIG: self._get_config,
+            operations.GET_BLOB: self._get_blob,
+            operations.PUT_BLOB: self._put_blob,
+        }
+        fields: dict[Operation, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
+            operations.GET_DESKTOP: self._get_desktop,
+            operations.WITHDRAW_CALL: self._withdraw_call,
+            operations.ANSWER_QUESTION: self._answer_question,
+            operations.GET_QUESTIONS: self._get_questions,
+            operations.SET_LOG_LEVEL: self._set_log_level,
+            operations.GET_SKILLS: self._get_skills,
+            operations.GET_SKILL: self._get_skill,
+            **{row: partial(self._read, row) for row in agents.reading.operations},
+        }
+        self._by_event = {row.event: self._masked(row, answer) for row, answer in whole.items()}
+        self._by_event |= {
+            row.event: partial(_with_req_id, self._masked(row, answer)) for row, answer in fields.items()
         }
 
     async def run(self) -> None:
@@ -142,15 +203,17 @@ class SMCPComputerClient:
         Raises the `SMCPError` with which the Server refuses the computer; every other failure is tried again. After it
         has joined once, `Forbidden` is tried again, too: another computer may have taken the seat meanwhile.
         """
-        stop_listening = self._computer.on_update(self._on_update)
+        stop_listening = self._agents.on_update(self._on_update)
         try:
-            with self._computer.recording(self._office, self._journal) if self._journal else nullcontext():
+            with (
+                self._agents.calls.in_flight.recording(self._office, self._journal) if self._journal else nullcontext()
+            ):
                 await self._keep_serving()
         finally:
             stop_listening()
-            self._computer.forget(self._office)
-            if self._guard:
-                await self._guard.close()
+            self._agents.forget(self._office)
+            if self._sealed:
+                await self._sealed.close()
 
     async def _keep_serving(self) -> None:
         attempt, clock = 0, asyncio.get_running_loop().time
@@ -161,39 +224,40 @@ class SMCPComputerClient:
                 attempt = 0
             except SMCPError as error:
                 if isinstance(error, (*_FINAL, Forbidden)):
-                    self._computer.observation.report(SeatChanged(self._office, "refused", error.code))
+                    self._agents.observation.report(SeatChanged(self._office, "refused", error.code))
                 if isinstance(error, _FINAL) or (isinstance(error, Forbidden) and not self._has_joined):
-                    logger.info("%s is refused for good: %s", self._computer.name, error)
+                    logger.info("%s is refused for good: %s", self._agents.name, error)
                     raise
-                self._report(f"not connected: {error}; trying again", logging.WARNING)
+                self._report(f"not connected: {error}; trying again", logging.WARNING, error)
                 attempt += 1
             await asyncio.sleep(self._reconnect.pause(attempt, clock() - begun))
 
-    def _report(self, event: str, level: int = logging.INFO) -> None:
-        masked = self._computer.mask.text(event)
+    def _report(self, event: str, level: int = logging.INFO, error: SMCPError | None = None) -> None:
+        masked = ConnectionEvent(self._agents.mask.text(event))
+        masked.error = error
         if self._on_connection:
             self._on_connection(masked)
         else:
-            logger.log(level, "%s: %s", self._computer.name, masked)
+            logger.log(level, "%s: %s", self._agents.name, masked)
 
     async def _serve(self) -> None:
         """One connection, from dialling to its end. Calls outlive it: their results are sent on the next one."""
-        logger.info("%s: connecting to %s", self._computer.name, self._computer.mask.text(self._endpoint.url))
+        logger.info("%s: connecting to %s", self._agents.name, self._agents.mask.text(self._endpoint.url))
         async with Connection(self._endpoint, self._on_event) as connection:
             self._connection = connection
             largest = connection.max_message
-            self._computer.limit_messages(self._guard.room(largest) if self._guard else largest)
+            self._agents.limit_messages(self._sealed.room(largest) if self._sealed else largest)
             self._standstill = StandstillGuard(lambda: self._join(connection))
             await self._join(connection)
             self._has_joined = True
             self._report(f"joined {self._office}")
-            self._computer.observation.report(SeatChanged(self._office, "joined"))
+            self._agents.observation.report(SeatChanged(self._office, "joined"))
             tasks = [asyncio.create_task(each) for each in (self._send_updates(connection), self._standstill.watch())]
             try:
-                with self._computer.tells.connected(self._office, connection):
+                with self._agents.tells.connected(self._office, connection):
                     await connection.lost.wait()
                 self._report("connection lost", logging.WARNING)
-                self._computer.observation.report(SeatChanged(self._office, "lost"))
+                self._agents.observation.report(SeatChanged(self._office, "lost"))
             finally:
                 await cancel_and_wait(*tasks)
                 with suppress(SMCPError):
@@ -201,27 +265,27 @@ class SMCPComputerClient:
 
     async def _join(self, connection: Connection) -> None:
         """Take the seat. Changes nothing if the computer has it already."""
-        await join(connection, "computer", self._computer.name, self._office, self._instance)
+        await join(connection, "computer", self._agents.name, self._office, self._instance, seats=True)
 
-    def _on_event(self, name: str, data: Any) -> Later | Awaitable[Any] | None:
+    def _on_event(self, name: str, data: Any) -> Deferred | Awaitable[Any] | None:
         """Handle an event of the Server: a request, whose answer is returned, or a notice."""
         payload = data if isinstance(data, dict) else {}
         if not name.startswith("notify:"):
-            return self._answered(name, payload) if self._guard is None else self._guard.answer(name, payload)
+            return self._dispatch(name, payload) if self._sealed is None else self._sealed.answer(name, payload)
         self._on_notice(name, payload)
         return None
 
-    def _answered(self, name: str, data: dict[str, Any]) -> Later | Awaitable[Any]:
+    def _dispatch(self, name: str, data: dict[str, Any]) -> Deferred | Awaitable[Any]:
         starts = name == smcp.TOOL_CALL_EVENT and not self._standstill.must_wait()
-        return Later(partial(self._start_call, data)) if starts else self._answer(name, data)
+        return Deferred(partial(self._start_call, data)) if starts else self._answer(name, data)
 
     def _start_call(self, data: dict[str, Any], answer: Callable[[Any], None]) -> None:
         """Answer a tool call as `_answer` does, but without a task beside that of the call."""
         try:
-            self._computer.start_tool(self._call_in(data), answer)
+            self._agents.calls.start(self._call_in(data), answer)
         except SMCPError as error:
             self._on_refused(smcp.TOOL_CALL_EVENT, data, error)
-            answer(self._computer.mask.data(error_ack(_TOOL_CALL, error), ANSWER))
+            answer(self._agents.mask.data(error_ack(_TOOL_CALL, error), ANSWER))
         except Exception:
             logger.exception("%s failed", smcp.TOOL_CALL_EVENT)
             answer(error_ack(_TOOL_CALL, SMCPError()))
@@ -231,40 +295,64 @@ class SMCPComputerClient:
         event = None
         try:
             event = lookup(name)
-            if event.name not in self._answers:
+            if event.name not in self._by_event:
                 raise BadRequest(f"this computer does not know {name!r}")
-            answer = await self._answers[event.name](codec.decode(event, data))
-            return answer if event.name == smcp.TOOL_CALL_EVENT else self._computer.fitting(answer)
+            answer = await self._by_event[event.name](codec.decode(event, data))
+            return answer if event.name == smcp.TOOL_CALL_EVENT else self._agents.within_limit(answer)
         except SMCPError as error:
             self._on_refused(name, data, error)
-            return self._computer.mask.data(computer_error_ack(event, error), ANSWER)
+            return self._agents.mask.data(computer_error_ack(event, error), ANSWER)
         except Exception:
             logger.exception("%s failed", name)
             return computer_error_ack(event, SMCPError())
 
+    def _masked(
+        self, row: Operation, answer: Callable[[dict[str, Any]], Awaitable[Any]]
+    ) -> Callable[[dict[str, Any]], Awaitable[Any]]:
+        """The same, with an answer that is masked as it leaves, unless that is done where it is made."""
+        if row.is_masked:
+            return answer
+        structure = Structure(row.result)
+
+        async def masked(data: dict[str, Any]) -> Any:
+            return await self._agents.mask.answer(await answer(data), structure, None)
+
+        return masked
+
     def _on_notice(self, name: str, data: dict[str, Any]) -> None:
         agent = data.get("agent", data.get(OLDER_FIELDS["agent"]))
-        if not isinstance(agent, str):
+        if name == smcp.LEAVE_OFFICE_NOTIFICATION and data.get("lost") is True and "computer" not in data:
+            self._agents.withdraw(self._office)  # it may come back: see `_take_place`
+        elif not isinstance(agent, str):
             return
-        if name == smcp.CANCEL_TOOL_CALL_NOTIFICATION and isinstance(data.get("req_id"), str):
-            self._computer.cancel(agent, data["req_id"], self._office)
+        elif name == smcp.CANCEL_TOOL_CALL_NOTIFICATION and isinstance(data.get("req_id"), str):
+            self._agents.calls.cancel(self._seated(agent), data["req_id"])
         elif name == smcp.LEAVE_OFFICE_NOTIFICATION:
-            self._computer.end_standing(self._office, agent)
-            if data.get("lost") is not True:
-                self._computer.forget(self._office, agent)
-                if self._guard:
-                    self._guard.forget()
+            self._take_place(Caller(self._office, ""))
         elif name == smcp.ENTER_OFFICE_NOTIFICATION:
-            self._computer.keep_only(self._office, agent)
+            seat = data.get("seat")
+            self._take_place(Caller(self._office, agent, seat=seat if isinstance(seat, str) else ""))
+
+    def _take_place(self, agent: Caller) -> None:
+        """The agent of the office is this one now. All of the one before it ends, unless it is the same, who is back.
+
+        Without a seat nobody can tell, so all ends.
+        """
+        if agent.seat and agent == self._agent:
+            return
+        self._agent = agent
+        self._agents.forget(self._office, agent if agent.seat else None)
+        if self._sealed:
+            self._sealed.forget()
+
+    def _seated(self, agent: str) -> Caller:
+        """An agent of this name. Only the present one has a seat, as far as the Server tells it."""
+        return self._agent if agent == self._agent.agent else Caller(self._office, agent)
 
     async def _tool_call(self, data: dict[str, Any]) -> Any:
         call = self._call_in(data)
         left = await self._standstill.wait(call.timeout)
-        answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._computer.start_tool(
-            replace(call, timeout=left), lambda result: None if answered.done() else answered.set_result(result)
-        )
-        return await answered
+        return await self._agents.calls.result_of(replace(call, timeout=left))
 
     def _call_in(self, data: dict[str, Any]) -> IncomingCall:
         """The call in a request. Raises `BadRequest`."""
@@ -282,73 +370,79 @@ class SMCPComputerClient:
         )
 
     def _on_refused(self, name: str, data: dict[str, Any], error: SMCPError) -> None:
-        self._computer.observation.report(AgentRequestRefused.of(self._office, name, data, error))
+        self._agents.observation.report(AgentRequestRefused.of(self._office, name, data, error))
 
     def _caller_in(self, data: dict[str, Any]) -> Caller:
-        caller = Caller(self._office, _agent_in(data), _client_in(data))
-        return caller if self._guard is None else self._guard.caller(caller, data)
+        caller = replace(self._seated(_agent_in(data)), client=_client_in(data))
+        return caller if self._sealed is None else self._sealed.caller(caller, data)
 
-    def _guarded(self, device: ComputerDevice) -> GuardedAnswers:
-        from a2c_smcp.computer.sealed.guard import GuardedAnswers
+    def _sealed_answers(self, device: ComputerDevice) -> SealedAnswers:
+        from a2c_smcp.computer.sealed import SealedAnswers
 
-        about, answers = (self._computer.name, self._office, self._endpoint.origin), (self._answered, self._on_refused)
-        return GuardedAnswers(device, *about, *answers, self._computer.mask)
+        about, answers = (self._agents.name, self._office, self._endpoint.origin), (self._dispatch, self._on_refused)
+        return SealedAnswers(device, *about, *answers, self._agents.mask)
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
-        return self._computer.tools_for(_agent_in(data), data["req_id"], self._office)
+        return self._agents.tools_for(_agent_in(data), data["req_id"], self._office)
 
     async def _get_config(self, data: dict[str, Any]) -> smcp.GetComputerConfigRet:
-        config = self._computer.get_config()
-        self._computer.observation.report(ConfigShown(self._caller_in(data), data["req_id"]))
+        config = self._agents.get_config()
+        self._agents.observation.report(ConfigShown(self._caller_in(data), data["req_id"]))
         if not any(each["type"] == "pickString" for each in config.get("inputs") or ()):
             return config
-        return self._computer.get_config(labelled=await self._wants_labels())
+        return self._agents.get_config(labelled=await self._wants_labels())
 
     async def _wants_labels(self) -> bool:
-        """Whether the options of pick lists must have labels, because this is a published Server.
+        """True if the options of pick lists must have labels, because this is a published Server.
 
         It answers the agent with nothing otherwise. It lets a computer list the members; ours, which passes on options
         of any form, refuses that.
         """
-        request = {"agent": self._computer.name, "req_id": token_hex(16), "office_id": self._office}
+        request = {"agent": self._agents.name, "req_id": token_hex(16), "office_id": self._office}
         try:
             answer = await self._connection.ask(smcp.LIST_ROOM_EVENT, request, PATIENCE)
         except SMCPError:
             return False
         return isinstance(answer, dict) and "sessions" in answer
 
-    async def _get_desktop(self, data: dict[str, Any]) -> smcp.GetDeskTopRet:
-        desktops = await self._computer.get_desktop(data.get("desktop_size"), data.get("window"))
-        return smcp.GetDeskTopRet(desktops=desktops, req_id=data["req_id"])
-
-    async def _answer_question(self, data: dict[str, Any]) -> mcp_events.AnswerQuestionRet:
-        answer = Answer(data["action"], data.get("content"))
-        await self._computer.questions.answer(self._caller_in(data), data["question_id"], answer)
-        return mcp_events.AnswerQuestionRet(req_id=data["req_id"])
-
-    async def _get_questions(self, data: dict[str, Any]) -> dict[str, Any]:
-        return {"questions": self._computer.questions.of(self._caller_in(data)), "req_id": data["req_id"]}
-
-    async def _set_log_level(self, data: dict[str, Any]) -> mcp_events.SetLogLevelRet:
-        await self._computer.watch_logs(self._caller_in(data), data.get("mcp_server"), data["level"])
-        return mcp_events.SetLogLevelRet(req_id=data["req_id"])
-
     async def _get_blob(self, data: dict[str, Any]) -> dict[str, Any]:
-        binary = data.get("binary") is True and self._guard is None  # what is signed or sealed is JSON
-        return await self._computer.blobs.chunk(self._caller_in(data), data, binary=binary)
-
-    async def _get_skills(self, data: dict[str, Any]) -> published_events.GetSkillsRet:
-        return published_events.GetSkillsRet(skills=self._computer.skills.references(), req_id=data["req_id"])
-
-    async def _get_skill(self, data: dict[str, Any]) -> dict[str, Any]:
-        found = await self._computer.skills.get(self._caller_in(data), data["name"], data.get("rel_path"))
-        return {**found, "req_id": data["req_id"]}
-
-    async def _read(self, event: str, data: dict[str, Any]) -> dict[str, Any]:
-        return {**await self._computer.reading.answer(event, self._caller_in(data), data), "req_id": data["req_id"]}
+        binary = data.get("binary") is True and self._sealed is None  # what is signed or sealed is JSON
+        return await self._agents.blobs.chunk(self._caller_in(data), data, binary=binary)
 
     async def _put_blob(self, data: dict[str, Any]) -> dict[str, Any]:
-        return await self._computer.uploads.put(self._caller_in(data), data, binary=self._guard is None)
+        return await self._agents.uploads.put(self._caller_in(data), data, binary=self._sealed is None)
+
+    # Answers without their `req_id`
+
+    async def _get_desktop(self, data: dict[str, Any]) -> dict[str, Any]:
+        return {"desktops": await self._agents.get_desktop(data.get("desktop_size"), data.get("window"))}
+
+    async def _withdraw_call(self, data: dict[str, Any]) -> dict[str, Any]:
+        self._agents.calls.withdraw_call(self._caller_in(data), data["call"])
+        return {}
+
+    async def _answer_question(self, data: dict[str, Any]) -> dict[str, Any]:
+        answer = Answer(data["action"], data.get("content"))
+        await self._agents.questions.answer(self._caller_in(data), data["question_id"], answer)
+        return {}
+
+    async def _get_questions(self, data: dict[str, Any]) -> dict[str, Any]:
+        return {"questions": self._agents.questions.of(self._caller_in(data))}
+
+    async def _set_log_level(self, data: dict[str, Any]) -> dict[str, Any]:
+        await self._agents.watch_logs(self._caller_in(data), data.get("mcp_server"), data["level"])
+        return {}
+
+    async def _get_skills(self, data: dict[str, Any]) -> dict[str, Any]:
+        return {"skills": self._agents.skills.references()}
+
+    async def _get_skill(self, data: dict[str, Any]) -> dict[str, Any]:
+        return await self._agents.skills.get(self._caller_in(data), data["name"], data.get("rel_path"))
+
+    async def _read(self, operation: Operation, data: dict[str, Any]) -> dict[str, Any]:
+        return await self._agents.reading.answer(operation, self._caller_in(data), data)
+
+    # Updates
 
     def _on_update(self, update: Update) -> None:
         self._updates.add(update)
@@ -378,9 +472,15 @@ class SMCPComputerClient:
     def _notice(self, update: Update) -> tuple[str, dict[str, Any]]:
         """The event that announces an update, and its payload."""
         if not isinstance(update, ServerUpdate):
-            return f"server:update_{update}", {"computer": self._computer.name}
-        server = self._computer.mask.name(update.server, update.server)
-        return f"server:update_{update.kind}", {"computer": self._computer.name, "mcp_server": server}
+            return f"server:update_{update}", {"computer": self._agents.name}
+        server = self._agents.mask.name(update.server, update.server)
+        return f"server:update_{update.kind}", {"computer": self._agents.name, "mcp_server": server}
+
+
+async def _with_req_id(
+    answer: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]], data: dict[str, Any]
+) -> dict[str, Any]:
+    return {**await answer(data), "req_id": data["req_id"]}
 
 
 def _agent_in(data: dict[str, Any]) -> str:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from a2c_smcp.console.html import Child, Html, joined, tag
-from a2c_smcp.console.operator.shown import (
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from a2c_smcp.console.html import Child, Html, Response, joined, leads_to, tag
+from a2c_smcp.console.operator.labels import (
+    asked_twice,
     clock_time,
     missing_note,
     office_link,
@@ -15,11 +21,11 @@ from a2c_smcp.console.operator.shown import (
     selection_of,
     size_text,
 )
-from a2c_smcp.console.operator.state import TOPIC, OperatorState
-from a2c_smcp.console.pages import Page, Region, View
-from a2c_smcp.server.admin.rows import page_of
-
-__all__ = ["OperatorCallsPages"]
+from a2c_smcp.console.operator.overview import TOPIC, OperatorState
+from a2c_smcp.console.pages import Action, Form, Page, Region, View, button_form, first, hidden
+from a2c_smcp.errors import BadRequest
+from a2c_smcp.server.admin.node_view import KeyRow, page_of
+from a2c_smcp.server.admin.operations import KeyChange, Who, offices_of
 
 
 class OperatorCallsPages:
@@ -27,23 +33,24 @@ class OperatorCallsPages:
 
     def __init__(self, state: OperatorState) -> None:
         self._state = state
-        regions: dict[str, Region] = {"search": self._search, "running": self._running, "ended": self._ended}
+        regions: dict[str, Region] = {
+            "search": lambda view: search_form(view, "Office, agent, computer, tool or outcome"),
+            "running": self._running,
+            "ended": self._ended,
+        }
         self.page = Page("/calls", "Calls", regions, TOPIC, menu="Calls", pause=0.3)
-        regions = {"search": self._search_refusals, "refusals": self._refusals}
+        regions = {
+            "search": lambda view: search_form(view, "Name, principal, address or reason"),
+            "refusals": self._refusals,
+        }
         self.refusals_page = Page("/refusals", "Refusals", regions, TOPIC, menu="Refusals", pause=0.3)
-
-    def _search(self, view: View) -> Html:
-        return search_form(view, "Office, agent, computer, tool or outcome")
-
-    def _search_refusals(self, view: View) -> Html:
-        return search_form(view, "Name, principal, address or reason")
 
     async def _running(self, view: View) -> Html:
         words = view.words
         listed = await self._state.operations.calls(selection_of(view))
-        rows = listed.page.rows
-        cells = [
+        rows = [
             (
+                f"running-{row.office}-{row.req_id}",
                 _tool(view, row.tool, sealed=row.sealed, request=row.event),
                 joined(row.agent, tag("div", row.principal, class_="soft small")),
                 joined(row.computer, tag("div", office_link(view, row.office), class_="small")),
@@ -51,20 +58,20 @@ class OperatorCallsPages:
                 size_text(row.bytes),
                 row.node or "–",
             )
-            for row in rows
+            for row in listed.page.rows
         ]
         title = tag("h2", words("Running now"), " ", tag("span", listed.page.total, class_="soft number"))
         columns = ("Tool", "Agent", "Computer", "For", "Size", "Node")
-        table = row_table(view, columns, cells, [f"running-{row.office}-{row.req_id}" for row in rows])
-        nothing = tag("p", words("No call is in flight."), class_="empty")
-        return joined(title, missing_note(view, listed.missing), table if cells else nothing)
+        table = row_table(view, columns, rows, "No call is in flight.")
+        return joined(title, missing_note(view, listed.missing), table)
 
     async def _ended(self, view: View) -> Html:
         words, selection = view.words, selection_of(view)
         past, _ = await self._state.past()
         page = page_of(selection.choose(past.ended), selection, lambda row: row.place, newest_first=True)
-        cells = [
+        rows = [
             (
+                f"ended-{row.at}-{row.req_id}",
                 clock_time(row.at),
                 _tool(view, row.tool, sealed=row.sealed, request=""),
                 joined(row.agent, tag("div", row.principal, class_="soft small")),
@@ -79,17 +86,16 @@ class OperatorCallsPages:
             for row in page.rows
         ]
         columns = ("Time (UTC)", "Tool", "Agent", "Computer", "Outcome", "Duration", "Sent / answered")
-        keys = [f"ended-{row.at}-{row.req_id}" for row in page.rows]
-        nothing = tag("p", words("No call has ended yet."), class_="empty")
-        table = row_table(view, columns, cells, keys) if cells else nothing
+        table = row_table(view, columns, rows, "No call has ended yet.")
         return joined(tag("h2", words("Ended")), table, page_links(view, page))
 
     async def _refusals(self, view: View) -> Html:
         words, selection = view.words, selection_of(view)
         past, missing = await self._state.past()
         page = page_of(selection.choose(past.refusals), selection, lambda row: row.place, newest_first=True)
-        cells = [
+        rows = [
             (
+                f"refusal-{row.at}",
                 clock_time(row.at),
                 words(row.event),
                 joined(outcome_pill(view, "refused", row.code), tag("div", row.reason, class_="small")),
@@ -101,9 +107,7 @@ class OperatorCallsPages:
             for row in page.rows
         ]
         columns = ("Time (UTC)", "What", "Why", "Principal", "Name", "Office", "Address")
-        keys = [f"refusal-{row.at}" for row in page.rows]
-        nothing = tag("p", words("Nothing was refused."), class_="empty")
-        table = row_table(view, columns, cells, keys) if cells else nothing
+        table = row_table(view, columns, rows, "Nothing was refused.")
         return joined(missing_note(view, missing), table, page_links(view, page))
 
 
@@ -111,3 +115,241 @@ def _tool(view: View, tool: str | None, *, sealed: bool, request: str) -> Child:
     if sealed:
         return tag("em", view.words("sealed"))
     return tag("strong", tool) if tool else tag("span", request or "–", class_="code small")
+
+
+# API keys: listed by id, made, replaced, ended. A new key is shown once.
+#
+# The answer to the form that makes a key leads to the page that shows it, so that loading a page again makes nothing.
+# In between the key is in the memory of the node that made it (`NewKeys`). A balancer may send the browser to another
+# node, which asks for it.
+
+_HOUR = 3600.0
+_KEPT = 60.0  # seconds in which a new key can be shown
+_SHOWN = "/keys/new"
+_DAYS = {"1": "one day", "30": "30 days", "365": "one year", "": "for ever"}
+
+
+class NewKeys:
+    """Keys that were made and not shown yet, each for the session that made it. Kept for a minute."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], KeyChange] = {}
+
+    def keep(self, session: str, change: KeyChange) -> None:
+        self._kept[session, change.id] = change
+        asyncio.get_running_loop().call_later(_KEPT, self.take, session, change.id)
+
+    def take(self, session: str, wanted: str) -> KeyChange | None:
+        """Return a key by its id, once."""
+        return self._kept.pop((session, wanted), None)
+
+
+class KeysPage:
+    """`who` returns the operator who sends a form."""
+
+    def __init__(self, state: OperatorState, who: Callable[[], Who]) -> None:
+        self._state, self._who = state, who
+        self._made = state.operations.new_keys = NewKeys()
+        self.new_page = Page(_SHOWN, "A new key", {"made": self._shown}, frozenset(), is_live=False)
+        regions: dict[str, Region] = {"keys": self._keys, "new-key": self._new}
+        self.page = Page("/keys", "Keys", regions, TOPIC, menu="Keys", pause=0.3)
+        self.actions: Mapping[str, Action] = {
+            "/keys/create": self._create,
+            "/keys/expire": self._expire,
+            "/keys/rotate": self._rotate,
+            "/keys/revoke": self._revoke,
+        }
+
+    async def _keys(self, view: View) -> Html:
+        words = view.words
+        try:
+            keys, missing = await self._state.operations.all_keys()
+        except BadRequest as error:
+            return tag("p", error.about, class_="empty")
+        columns = ("Principal", "Key", "Offices", "Roles", "Names", "Expires (UTC)", "Connections", "Action")
+        rows = [
+            (
+                f"key-{row.id}",
+                tag("strong", row.principal),
+                joined(tag("span", row.id, class_="code"), tag("div", row.device, class_="code small")),
+                *(words("any") if scope is None else ", ".join(scope) for scope in (row.offices, row.roles, row.names)),
+                _expiry(view, row),
+                str(row.connections),
+                self._choices(view, row),
+            )
+            for row in keys
+        ]
+        note = None
+        if self._state.operations.keys.unwritable:
+            text = words(
+                "The keys file cannot be written. A key that is revoked is refused until all processes of the Server "
+                "are started again, with --redis for as long as the file has it: delete its entry in the file."
+            )
+            note = tag("p", text, class_="note")
+        return joined(note, missing_note(view, missing), row_table(view, columns, rows, "There are no keys."))
+
+    def _choices(self, view: View, row: KeyRow) -> Html:
+        if row.fixed:
+            return tag("span", view.words("given with --api-key"), class_="soft small")
+        fields = hidden("id", row.id)
+        rotate = button_form(
+            view, "/keys/rotate", fields, tag("button", view.words("Replace"), type="submit"), is_live=False
+        )
+        return joined(
+            rotate,
+            asked_twice(view, "Expire now", "/keys/expire", fields, key=row.id),
+            asked_twice(view, "Revoke", "/keys/revoke", fields, key=row.id),
+        )
+
+    def _new(self, view: View) -> Html:
+        words = view.words
+
+        def field(label: str, name: str, help_text: str, *, required: bool = False) -> Html:
+            given = tag("input", name=name, type="text", autocomplete="off", required=required, maxlength=2000)
+            return tag("label", words(label), tag("span", words(help_text), class_="help"), given, class_="field")
+
+        roles = [tag("option", words(text), value=value) for value, text in _ROLES.items()]
+        days = [tag("option", words(text), value=value, selected=value == "365") for value, text in _DAYS.items()]
+        form = button_form(
+            view,
+            "/keys/create",
+            field("Principal", "principal", "Who will hold the key.", required=True),
+            field("Offices", "offices", "Names or patterns with commas between them; empty for any."),
+            field("Names", "names", "Names or patterns with commas between them; empty for any."),
+            tag("label", words("Role"), tag("select", *roles, name="role"), class_="field"),
+            tag("label", words("Valid"), tag("select", *days, name="days"), class_="field"),
+            tag("button", words("Make a key"), type="submit", class_="main"),
+            is_live=False,
+        )
+        return tag("section", tag("h2", words("A new key")), form, class_="card")
+
+    async def _create(self, view: View, form: Form) -> Response:
+        entry: dict[str, object] = {"principal": first(form, "principal").strip()}
+        for name in ("offices", "names"):
+            if parts := [part.strip() for part in first(form, name).split(",") if part.strip()]:
+                entry[name] = parts
+        if role := first(form, "role"):
+            entry["roles"] = [role]
+        days = first(form, "days")
+        if days.isdecimal():
+            moment = datetime.fromtimestamp(time.time() + int(days) * 24 * _HOUR, UTC)
+            entry["expires"] = moment.isoformat(timespec="seconds")
+        return self._lead_to(view, await self._state.operations.create_key(entry, self._who()))
+
+    async def _rotate(self, view: View, form: Form) -> Response:
+        return self._lead_to(view, await self._state.operations.rotate_key(first(form, "id"), _HOUR, self._who()))
+
+    async def _expire(self, view: View, form: Form) -> None:
+        await self._state.operations.expire_key(first(form, "id"), time.time(), self._who())
+        self._state.changed()
+
+    async def _revoke(self, view: View, form: Form) -> None:
+        await self._state.operations.revoke_key(first(form, "id"), self._who())
+        self._state.changed()
+
+    def _lead_to(self, view: View, change: KeyChange) -> Response:
+        """Lead to the page that shows a new key. Its address has the id, never the key."""
+        assert view.session
+        self._state.changed()
+        self._made.keep(view.session.id, change)
+        return leads_to(view.link(_SHOWN, id=change.id))
+
+    async def _shown(self, view: View) -> Html:
+        assert view.session
+        words, session, wanted = view.words, view.session.id, view.query.get("id", "")
+        back = tag("p", tag("a", words("Back"), href=view.link("/keys"), class_="button"))
+        change = self._made.take(session, wanted) or await self._state.operations.new_key_elsewhere(session, wanted)
+        if change is None:
+            text = words("A new key is shown once, within a minute. Replace this one if nobody has noted it down.")
+            return joined(tag("p", tag("span", wanted, class_="code")), tag("p", text, class_="note"), back)
+        key = tag("pre", change.key or "", class_="block", id="new-key-value")
+        note = tag("p", words("For its holder alone. It is shown once, and cannot be shown again."))
+        differing = [tag("p", words("Node {node} has a keys file of its own.", node=node)) for node in change.differing]
+        return joined(key, note, *differing, back)
+
+
+_ROLES = {"": "agent or computer", "agent": "agent", "computer": "computer"}
+
+
+def _expiry(view: View, row: KeyRow) -> Html | str:
+    if row.expires is None:
+        return view.words("never")
+    day = datetime.fromtimestamp(row.expires, UTC).strftime("%Y-%m-%d %H:%M")
+    return tag("span", view.words("expired"), class_="state bad") if row.expired else tag("time", day, class_="number")
+
+
+# All offices, all members, and the members of one office
+
+
+class OfficesPages:
+    """`who` returns the operator who sends a form."""
+
+    def __init__(self, state: OperatorState, who: Callable[[], Who]) -> None:
+        self._state, self._who = state, who
+        regions: dict[str, Region] = {"search": self._search, "offices": self._offices}
+        self.page = Page("/offices", "Offices", regions, TOPIC, menu="Offices", pause=0.3)
+        regions = {"office-search": self._search, "members": self._members}
+        self.office_page = Page("/office", "Office", regions, TOPIC, pause=0.3, named_by="id")
+        regions = {"search": self._search, "members": self._members}
+        self.members_page = Page("/members", "Members", regions, TOPIC, menu="Members", pause=0.3)
+        self.actions: Mapping[str, Action] = {"/disconnect": self._disconnect}
+
+    def _search(self, view: View) -> Html:
+        office = {"id": view.query["id"]} if "id" in view.query else {}
+        return search_form(view, "Name, principal or address", **office)
+
+    async def _offices(self, view: View) -> Html:
+        rows, missing = await self._state.members()
+        selection = selection_of(view)
+        chosen = {row.office for row in selection.choose(rows)}
+        offices = offices_of(row for row in rows if row.office in chosen)
+        page = page_of(offices, selection, lambda row: row.place)
+        shown = [
+            (
+                f"office-{row.office}",
+                office_link(view, row.office),
+                row.agent or "–",
+                f"{row.computers:,}",
+                str(row.away),
+                str(row.calls),
+                ", ".join(row.nodes) or "–",
+            )
+            for row in page.rows
+        ]
+        columns = ("Office", "Agent", "Computers", "Away", "Calls in flight", "Nodes")
+        table = row_table(view, columns, shown, "No office has members.")
+        return joined(missing_note(view, missing), table, page_links(view, page))
+
+    async def _members(self, view: View) -> Html:
+        """The members of all offices, or of the one of this page."""
+        members, missing = await self._state.members()
+        if view.path == self.office_page.path:
+            members = [row for row in members if row.office == view.query.get("id", "")]
+        selection, words = selection_of(view), view.words
+        page = page_of(selection.choose(members), selection, lambda row: row.place)
+        rows = [
+            (
+                f"member-{row.id}-{row.office}",
+                joined(tag("strong", row.name), " ", tag("span", words(row.role), class_="soft small")),
+                office_link(view, row.office),
+                row.principal,
+                tag("span", words("away"), class_="state warn")
+                if row.since is None
+                else tag("time", "–", data_since=round(row.since * 1000), class_="number"),
+                str(row.calls),
+                size_text(row.unread),
+                joined(row.address or "–", " ", tag("span", row.version, class_="soft small")),
+                joined(row.node or "–", tag("div", row.device, class_="code small") if row.device else None),
+                asked_twice(view, "Disconnect", "/disconnect", hidden("id", row.id), member=row.id)
+                if row.connected
+                else "–",
+            )
+            for row in page.rows
+        ]
+        columns = ("Member", "Office", "Principal", "Since", "Calls", "Unread", "Address", "Node", "Action")
+        table = row_table(view, columns, rows, "There is no such member.")
+        return joined(missing_note(view, missing), table, page_links(view, page))
+
+    async def _disconnect(self, view: View, form: Form) -> None:
+        await self._state.operations.disconnect(first(form, "id"), self._who())
+        self._state.changed()

@@ -1,33 +1,167 @@
 """`OperatorConsole`: the pages of a Server's operator as an ASGI application, and how operators sign in.
 
 They sign in with the admin key on a form, or by a link that works once and is printed where the Server was started. Any
-node may answer the next request (`signed_sessions.py`).
+node may answer the next request (`SignedSessions`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from a2c_smcp.console.app import ConsoleApp
-from a2c_smcp.console.html import Html, joined, tag
-from a2c_smcp.console.operator.calls import OperatorCallsPages
-from a2c_smcp.console.operator.keys import KeysPage
-from a2c_smcp.console.operator.offices import OfficesPages
-from a2c_smcp.console.operator.overview import OverviewPage
-from a2c_smcp.console.operator.signed_sessions import SignedSessions
-from a2c_smcp.console.operator.state import OperatorState
-from a2c_smcp.console.operator.words import CHINESE
-from a2c_smcp.console.pages import Form, View
-from a2c_smcp.console.web import Response, redirect
+from a2c_smcp.console.html import Html, Response, joined, leads_to, tag
+from a2c_smcp.console.operator.calls import KeysPage, OfficesPages, OperatorCallsPages
+from a2c_smcp.console.operator.labels import CHINESE
+from a2c_smcp.console.operator.overview import OperatorState, OverviewPage
+from a2c_smcp.console.pages import ConsoleSession, ConsoleSessions, Form, View
 from a2c_smcp.errors import NotAuthenticated
-from a2c_smcp.http.asgi import Receive, Scope, Send
-from a2c_smcp.server.admin.access import AdminAccess
+from a2c_smcp.server.admin.api import AdminAccess
+from a2c_smcp.server.admin.node_view import SessionSeen
 from a2c_smcp.server.admin.operations import Operations, Who
+from a2c_smcp.server.http_requests import CONSOLE_PATH
+from a2c_smcp.web import Receive, Scope, Send
 
-__all__ = ["CONSOLE_PATH", "OperatorConsole"]
+# Sessions of operators on all nodes of a Server.
+#
+# A session lives in the memory of the nodes that have seen it. Its secret is signed with a key that is made from the
+# admin key, so that no node asks the others about invented ones. A node that meets a signed secret for the first
+# time asks the others: one of them must know the session. It asks again when the session seems to have been idle, since
+# it may have been in use elsewhere, and every `_CHECKED_EVERY` seconds.
+#
+# - Signing out ends a session here at once, and on all nodes that can be reached. An unreachable node learns of it at
+#   its next check. A node that was started later knows no session, and asks: so an old secret opens nothing there.
+# - Every open page and every request is use, on any node. Nodes tell one another for how long a session was idle, not
+#   when it was used: their clocks may differ.
+# - When the last node that knows a session ends, the session ends with it. So a single Server ends all of them.
 
-CONSOLE_PATH = "/console"
+_CHECKED_EVERY = 30.0
+_MOST_ENDED = 1000
+
+
+class OtherSessions(Protocol):
+    """The other nodes, which know sessions by their ids."""
+
+    async def session_elsewhere(self, session: str) -> SessionSeen: ...
+
+    async def end_session_elsewhere(self, session: str) -> None: ...
+
+
+class _Claim(NamedTuple):
+    """The content of a signed secret."""
+
+    session: str
+    ends: float
+
+
+class SignedSessions(ConsoleSessions):
+    """The sessions that this node knows. It admits those of other nodes after it has asked."""
+
+    def __init__(
+        self,
+        admin_key: str,
+        others: OtherSessions,
+        *,
+        idle: float = 30 * 60,
+        longest: float = 8 * 3600,
+        clock: Callable[[], float] = time.time,
+        on_change: Callable[[str], object] = lambda action: None,
+    ) -> None:
+        """`on_change` is called when an operator signs in or out here."""
+        super().__init__(idle=idle, longest=longest, clock=clock)
+        self._key = hashlib.sha256(b"a2c console sessions\0" + admin_key.encode("utf-8", "surrogatepass")).digest()
+        self._others, self._on_change = others, on_change
+        self._ended: dict[str, float] = {}
+        self._checked: dict[str, float] = {}
+
+    def open(self, who: str = "") -> str:
+        now = self._clock()
+        begins = f"{secrets.token_urlsafe(18)}.{now + self.longest:.0f}"
+        secret = f"{begins}.{self._sign(begins)}"
+        claim = self._claim(secret)
+        assert claim
+        self._begin(secret, claim, now)
+        self._on_change("console sign-in")
+        return secret
+
+    async def find(self, secret: str) -> ConsoleSession | None:
+        claim = self._claim(secret)
+        if claim is None or claim.session in self._ended:
+            return None
+        known, now = self.known(secret), self._clock()
+        is_checked = now < self._checked.get(claim.session, 0.0) + _CHECKED_EVERY
+        if known is None or self.is_idle(known) or not is_checked:
+            seen = await self._others.session_elsewhere(claim.session)
+            if seen.is_ended:
+                self.end_here(claim.session, claim.ends)
+            if claim.session in self._ended:
+                return None
+            used = None if seen.idle is None else now - seen.idle
+            if known := self.known(secret):
+                known.last_used = max(known.last_used, used or 0.0)
+                self._checked[claim.session] = now
+            elif used is not None:
+                self._begin(secret, claim, used)
+        return await super().find(secret)
+
+    async def sign_out(self, session: ConsoleSession) -> None:
+        self.end(session)
+        self._on_change("console sign-out")
+        await self._others.end_session_elsewhere(session.id)
+
+    def end(self, session: ConsoleSession) -> None:
+        self._note_end(session.id, session.ends)
+        super().end(session)
+
+    # For other nodes
+
+    def seen(self, session: str) -> SessionSeen:
+        """Return the state of a session on this node."""
+        known = self._by_id(session)
+        if known is None:
+            return SessionSeen(session in self._ended)
+        return SessionSeen(idle=0.0 if known.streams else max(self._clock() - known.last_used, 0.0))
+
+    def end_here(self, session: str, ends: float | None = None) -> None:
+        """End a session that has ended on another node."""
+        if known := self._by_id(session):
+            self.end(known)
+        else:
+            self._note_end(session, ends or self._clock() + self.longest)
+
+    def _note_end(self, session: str, ends: float) -> None:
+        """Retain the newest ends, as long as its secret could open the session again."""
+        self._ended[session] = ends
+        self._checked.pop(session, None)
+        newest, now = [*self._ended.items()][-_MOST_ENDED:], self._clock()
+        self._ended = {id_: until for id_, until in newest if until > now}
+
+    def _by_id(self, session: str) -> ConsoleSession | None:
+        return next((known for known in self._sessions.values() if known.id == session), None)
+
+    def _begin(self, secret: str, claim: _Claim, used: float) -> None:
+        self._checked[claim.session] = self._clock()
+        self.add(secret, ConsoleSession(claim.ends, "operator", used, id=claim.session))
+
+    def _claim(self, secret: str) -> _Claim | None:
+        """Return the content of a secret; `None` if it was not signed with this admin key, or has expired."""
+        begins, _, signature = secret.rpartition(".")
+        if not (begins.count(".") == 1 and hmac.compare_digest(self._sign(begins).encode(), signature.encode())):
+            return None
+        session, _, ends = begins.partition(".")
+        claim = _Claim(session, float(ends))
+        return claim if claim.ends > self._clock() else None
+
+    def _sign(self, text: str) -> str:
+        return hmac.new(self._key, text.encode(), "sha256").hexdigest()
+
+
 _BRAND = "A2C Server"
 
 _address: ContextVar[str | None] = ContextVar("address", default=None)
@@ -43,7 +177,7 @@ class OperatorConsole:
         self._has_form = has_form
         self.state = OperatorState(operations)
         self.sessions = SignedSessions(
-            admin_key, operations, idle=idle, on_change=lambda action: operations.record(action, _who())
+            admin_key, operations, idle=idle, on_change=lambda action: operations.report(action, _who())
         )
         operations.sessions = self.sessions
         overview, calls = OverviewPage(self.state), OperatorCallsPages(self.state)
@@ -68,7 +202,6 @@ class OperatorConsole:
             translations=CHINESE,
             prefix=CONSOLE_PATH,
             hosts=None,
-            cookie="a2c_operator",
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +215,7 @@ class OperatorConsole:
         await self._app(scope, receive, send)
 
     def link(self, place: str) -> str:
-        """An address that opens the console once, within ten minutes, at a Server that is reached at `place`."""
+        """Return an address that opens the console of the Server at `place` once, within ten minutes."""
         return f"{place}{CONSOLE_PATH}/open?{urlencode({'link': self.sessions.new_link()})}"
 
     def _entrance(self, view: View) -> Html:
@@ -107,7 +240,7 @@ class OperatorConsole:
         try:
             await self._access.check_key(form.get("key", [""])[0], _address.get())
         except NotAuthenticated:
-            return redirect(view.link("/", wrong="1"))
+            return leads_to(view.link("/", wrong="1"))
         return self._app.let_in(view, "operator")
 
 

@@ -1,8 +1,8 @@
 """The pages of calls, as they run and as they ended, and of the desktop as agents see it.
 
 An MCP server that is busy with a call may answer the reads of its windows seconds later. So windows are read in a task,
-once for all pages that are open; a page waits for it a moment, shows what was read before, and is made again when the
-task has ended. What was read counts as current for `_FRESH` seconds, unless a change of a window is announced before.
+once for all pages that are open; a page waits for it a moment, shows the windows of the last read, and is made again
+when the task has ended. A read counts as current for `_FRESH` seconds, unless a change of a window is announced before.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from a2c_smcp.console.html import Html, joined, tag
-from a2c_smcp.console.owner.shown import arguments, duration, long_text, moment, pill
+from a2c_smcp.console.owner.layout import arguments, duration, long_text, moment, pill, whole_call, whole_window
 from a2c_smcp.console.owner.state import OwnerState, WatchedCall
-from a2c_smcp.console.owner.whole import whole_call, whole_window
 from a2c_smcp.console.pages import Page, View
 from a2c_smcp.errors import SMCPError
-
-__all__ = ["CallsPage", "DesktopPage"]
 
 _MOST = 1024
 """Characters of the arguments of one call: there are many on the page."""
 _MOST_OF_WINDOW = 16 * 1024
 """Characters of one window."""
+_KINDS = {"waiting": "warn", "running": "warn", "asking": "warn", "done": "good", "refused": "bad", "failed": "bad"}
+_KINDS |= {"cancelled": "", "not answered": ""}
 _PATIENCE = 0.5
 _FRESH = 3.0
 _CHANGED, _READ = "desktop", "desktop read"
@@ -43,15 +42,16 @@ class CallsPage:
         if not calls:
             return tag("p", words("No agent has called a tool yet."), class_="empty")
         columns = ("Time", "Agent", "Tool", "Outcome", "Duration")
-        head = tag("thead", tag("tr", *(tag("th", words(each), scope="col") for each in columns)))
-        rows = [_row(view, each) for each in calls]
-        return tag("div", tag("table", head, tag("tbody", *rows), class_="table"), class_="scroll")
+        head = tag("thead", tag("tr", *(tag("th", words(column), scope="col") for column in columns)))
+        rows = [_row(view, call) for call in calls]
+        return tag("div", tag("table", head, tag("tbody", *rows), class_="table"), class_="scroll", tabindex="0")
 
 
 def _row(view: View, call: WatchedCall) -> Html:
     words, record = view.words, call.record
-    took = duration(call.ended - call.began) if call.ended is not None else None
-    running = tag("time", "–", data_since=round(call.began * 1000))
+    took: Html | str = "–" if call.seconds is None else duration(call.seconds)
+    if call.state == "running":
+        took = tag("time", "–", data_since=round(call.since * 1000))
     if view.language not in call.shown:
         call.shown[view.language] = arguments(view, record["parameters"], whole_call(view, call.number), _MOST)
     shown = tag(
@@ -73,26 +73,23 @@ def _row(view: View, call: WatchedCall) -> Html:
             data_label=words("Tool"),
         ),
         tag("td", _outcome(view, call), data_label=words("Outcome")),
-        tag("td", took or running, class_="number", data_label=words("Duration")),
+        tag("td", took, class_="number", data_label=words("Duration")),
         data_key=f"call-{call.number}",
     )
 
 
 def _outcome(view: View, call: WatchedCall) -> Html:
     words, error = view.words, call.record["error"]
-    if call.ended is None:
-        return pill(words("running"), "warn")
-    if call.record["success"]:
-        return pill(words("done"), "good")
-    said = error or words("The tool says that it failed.")
-    return joined(
-        pill(words("failed"), "bad"), tag("div", long_text(view, said, whole_call(view, call.number)), class_="small")
-    )
+    shown = pill(words(call.state), _KINDS[call.state])
+    if call.ended is None or call.state in ("done", "cancelled", "not answered"):
+        return shown
+    reason = error or words("The tool says that it failed.")
+    return joined(shown, tag("div", long_text(view, reason, whole_call(view, call.number)), class_="small"))
 
 
 @dataclass(frozen=True)
 class _Windows:
-    """What was read when changes had this count, or why it was not read. `at` is when it was read."""
+    """The windows that were read when changes had this `count`, or the `problem`. `at` is the time of the read."""
 
     count: int
     at: float
@@ -123,10 +120,10 @@ class DesktopPage:
             return joined(note, late, tag("p", self._known.problem, class_="note bad"))
         if not self._known.windows:
             return joined(note, late, tag("p", words("No MCP server shows a window."), class_="empty"))
-        return joined(note, late, tag("ul", *(_window(view, each) for each in self._known.windows), class_="cards"))
+        return joined(note, late, tag("ul", *(_window(view, window) for window in self._known.windows), class_="cards"))
 
     async def _read_again(self) -> None:
-        """Read the windows, unless they are known. Returns a moment later at the latest."""
+        """Read the windows, unless they are current. Returns a moment later at the latest."""
         count = self._state.changes.count([_CHANGED])
         known = self._known
         if known and known.count == count and time.monotonic() < known.at + _FRESH:
@@ -139,7 +136,7 @@ class DesktopPage:
         windows: Sequence[str] = ()
         problem = ""
         try:
-            windows = await self._state.computer.get_desktop() if self._state.computer.is_running else []
+            windows = await self._state.computer.get_desktop() if self._state.computer.owner.is_running else []
         except SMCPError as error:
             problem = error.message
         finally:
@@ -155,7 +152,7 @@ def _window(view: View, window: str) -> Html:
     rest = None
     if len(content) > _MOST_OF_WINDOW:
         more = f"{len(content) - _MOST_OF_WINDOW:,}"
-        said = view.words("{count} more characters are not shown here.", count=more)
+        text = view.words("{count} more characters are not shown here.", count=more)
         link = tag("a", view.words("Show everything"), href=whole_window(view, uri))
-        rest = tag("p", said, " ", link, class_="note warn")
+        rest = tag("p", text, " ", link, class_="note warn")
     return tag("li", tag("h2", uri, class_="code"), body, empty, rest, class_="card", data_key=f"window-{uri}")

@@ -1,33 +1,148 @@
-"""The first page: what waits for the owner's answer, and what runs."""
+"""The first page: requests that wait for the owner's answer, and calls that run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
-from a2c_smcp.computer.approval import Decision
-from a2c_smcp.computer.pending import NothingToAnswer, PendingApproval, PendingQuestion
-from a2c_smcp.console.html import Html, joined, tag
-from a2c_smcp.console.owner.question_form import content_of, form_of
-from a2c_smcp.console.owner.shown import arguments, difference, long_text, shortened
+from a2c_smcp.computer.consent.approval import Decision
+from a2c_smcp.computer.consent.pending import NothingToAnswer, PendingApproval, PendingQuestion
+from a2c_smcp.computer.questions.forms import MISSING, Field, NoForm, check_content, content_of, fields_of
+from a2c_smcp.console.html import SHOWN, Attribute, Html, Response, joined, leads_to, tag
+from a2c_smcp.console.owner.layout import arguments, difference, long_text, pill, shortened, whole_request
 from a2c_smcp.console.owner.state import OwnerState, WatchedCall
-from a2c_smcp.console.owner.whole import whole_request
-from a2c_smcp.console.pages import Action, Form, Page, View, button_form, hidden, notice_page
-from a2c_smcp.console.web import Response, as_page
+from a2c_smcp.console.pages import Action, Form, Page, View, button_form, first, hidden
 from a2c_smcp.errors import BadRequest, QuestionEnded
-from a2c_smcp.protocol.questions import Answer
-from a2c_smcp.protocol.visible import shown_caller, web_host
+from a2c_smcp.protocol.codec import dumps
+from a2c_smcp.protocol.escaping import escaped, shown_caller, web_host
+from a2c_smcp.protocol.questions import Answer, Question
 
-__all__ = ["WHERE", "RequestsPage"]
+# A question of an MCP server as a form in the browser, and the answer in a form that was sent.
+
+_TYPES = {"email": "email", "uri": "url", "date": "date"}
+"""Inputs of a browser for MCP's formats. A date with a time has a zone, which browsers do not ask for."""
+
+
+def form_of(view: View, pending: PendingQuestion) -> Html:
+    """Draw the fields of a question, and the ways to answer it."""
+    words, number = view.words, str(pending.number)
+
+    def button(action: str, label: str, **attributes: Attribute) -> Html:
+        return tag("button", words(label), type="submit", name="action", value=action, **attributes)
+
+    later = button("cancel", "Leave unanswered", class_="quiet", formnovalidate=True)
+    try:
+        fields = fields_of(pending.question)
+    except NoForm as problem:
+        note = tag("p", words("This cannot be shown as a form:"), " ", str(problem), class_="note bad")
+        return joined(
+            note, button_form(view, "/requests/answer", hidden("number", number), tag("div", later, class_="choices"))
+        )
+    goes_to = words("Your answer goes to the MCP server {server}.", server=pending.question.server)
+    send = button("accept", "Send answer", class_="main")
+    drawn = [_field(view, number, index, field) for index, field in enumerate(fields)]
+    return button_form(
+        view,
+        "/requests/answer",
+        hidden("number", number),
+        tag("div", *drawn, class_="block") if drawn else None,
+        tag("p", goes_to, class_="note"),
+        tag("div", send, button("decline", "Decline", formnovalidate=True), later, class_="choices"),
+    )
+
+
+def _field(view: View, number: str, index: int, field: Field) -> Html:
+    name, id_ = f"field-{index}", f"field-{number}-{index}"
+    optional = None if field.is_required else tag("span", f" ({view.words('optional')})", class_="soft")
+    help_id = f"{id_}-help"
+    described = [tag("div", long_text(view, field.description))] if field.description else []
+    is_plain = bool(field.choices) or field.kind == "boolean" or field.expects == "text"  # the control says it itself
+    expects = [] if is_plain else [tag("div", view.words(field.hint.text, **field.hint.values))]
+    help_text = tag("div", *described, *expects, id=help_id, class_="help")
+    if field.is_multiple:
+        return tag("fieldset", tag("legend", field.title, optional), help_text, *_boxes(id_, name, field))
+    label = tag("label", field.title, optional, for_=id_)
+    control = _control(view, field, id=id_, name=name, required=field.is_required, aria_describedby=help_id)
+    return tag("div", label, help_text, control, class_="field")
+
+
+def _control(view: View, field: Field, **attributes: Attribute) -> Html:
+    default = "" if field.default is MISSING else field.typed(field.default)
+    if field.choices or field.kind == "boolean":
+        choices = [(str(place), choice.title) for place, choice in enumerate(field.choices, 1)]
+        known = choices or [("y", view.words("yes")), ("n", view.words("no"))]
+        blank = None if default else tag("option", view.words("choose"), value="")
+        options = [tag("option", title, value=value, selected=value == default) for value, title in known]
+        return tag("select", blank, *options, **attributes)
+    if field.kind not in ("string", "integer", "number") or "\n" in default:
+        return tag("textarea", "\n", default, rows=4, **attributes)  # a browser leaves out the first line break
+    if field.is_secret:
+        return tag("input", type="password", autocomplete="off", **attributes)
+    return tag("input", value=default or None, autocomplete="off", **_limits(field), **attributes)
+
+
+def _limits(field: Field) -> dict[str, Attribute]:
+    """The type of an input, and what a browser checks by itself."""
+    least, most = (limit if limit is None else dumps(limit) for limit in field.limits[:2])
+    if field.kind == "string":
+        kind = _TYPES.get(str(field.schema.get("format")), "text")
+        return {"type": kind, "minlength": _length(least), "maxlength": _length(most)}
+    return {"type": "number", "step": "1" if field.kind == "integer" else "any", "min": least, "max": most}
+
+
+def _boxes(id_: str, name: str, field: Field) -> list[Html]:
+    chosen = [] if field.default is MISSING else field.default
+    return [
+        tag(
+            "label",
+            tag(
+                "input",
+                type="checkbox",
+                name=name,
+                value=str(place),
+                id=f"{id_}-{place}",
+                checked=choice.value in chosen,
+            ),
+            tag("span", choice.title),
+            class_="option",
+        )
+        for place, choice in enumerate(field.choices, 1)
+    ]
+
+
+def _length(limit: str | None) -> str | None:
+    """The limit, if it is one that a browser knows: a whole number that is not negative."""
+    return limit if limit and limit.isdecimal() else None
+
+
+async def read_answer(view: View, question: Question, form: Form) -> dict[str, Any]:
+    """Return the content of an answer. Raises `BadRequest`, which says which field is wrong, and why."""
+    try:
+        fields = fields_of(question)
+    except NoForm as problem:
+        raise BadRequest(str(problem)) from None
+    values = {field.name: _value(view, field, form.get(f"field-{index}", [])) for index, field in enumerate(fields)}
+    content = content_of(values)
+    await check_content(question.schema, content)
+    return content
+
+
+def _value(view: View, field: Field, sent: list[str]) -> Any:
+    typed = ",".join(sent) if field.is_multiple else next(iter(sent), "")
+    typed = typed.replace("\r\n", "\n") or ("0" if field.is_multiple and field.is_required else "")
+    if typed.strip() and field.default is not MISSING and typed == escaped(field.typed(field.default), keep=SHOWN):
+        return field.default  # with its invisible characters, which the page shows in another way
+    try:
+        return field.answer(typed)
+    except ValueError as problem:
+        raise BadRequest(f"{field.title}: {view.words(str(problem))}") from None
+
 
 WHERE = "console"
-_DECISIONS: dict[str, Decision] = {
-    "yes": "yes",
-    "no": "no",
-    "always": "always",
-    "always_for_agent": "always_for_agent",
-}
-_LASTS = {"": None, "3600": "for an hour", "28800": "for 8 hours", "86400": "for a day"}
-"""How long a permission lasts, in seconds, and what that is called."""
+_DECISIONS: Mapping[str, Decision] = {decision: decision for decision in get_args(Decision)}
+_LASTS = {"3600": "for an hour", "28800": "for 8 hours", "86400": "for a day", "good": "for good"}
+"""The durations of a permission, in seconds, and their names. The first one is chosen unless the owner says so."""
 
 
 class RequestsPage:
@@ -51,60 +166,54 @@ class RequestsPage:
             "/requests/visit": self._visit,
         }
 
-    # What is shown
-
     def _requests(self, view: View) -> Html:
-        waiting: list[PendingApproval | PendingQuestion] = [*self._state.approvals, *self._state.questions]
-        waiting.sort(key=lambda each: each.number)
+        approvals, questions = self._state.approvals, self._state.questions
+        items = [(pending.number, _approval(view, pending, self._wanted(view, pending))) for pending in approvals]
+        items += [(pending.number, _question(view, pending)) for pending in questions]
         title = tag("h2", view.words("Waiting for you"))
-        if not waiting:
+        if not items:
             return joined(title, tag("p", view.words("Nothing waits for your answer."), class_="empty"))
-        items = [
-            _approval(view, each, self._wanted(view, each))
-            if isinstance(each, PendingApproval)
-            else _question(view, each)
-            for each in waiting
-        ]
-        return joined(title, tag("ul", *items, class_="cards"))
+        return joined(title, tag("ul", *(item for _, item in sorted(items)), class_="cards"))
 
     def _wanted(self, view: View, pending: PendingApproval) -> Html:
-        """What a call would do, drawn once: the arguments, and how its tool has changed."""
+        """The effect of a call, drawn once: its arguments, and the change of its tool."""
         drawn = self._drawn.setdefault(pending, {})
         if view.language not in drawn:
             wanted = pending.request
             shown = arguments(view, wanted.arguments, whole_request(view, pending.number))
-            drawn[view.language] = joined(_change(view, wanted.changed) if wanted.changed else None, shown)
+            changed = None
+            if wanted.changed:
+                note = view.words("This tool is no longer what you approved. A yes is a yes to this, too:")
+                changed = tag("div", tag("p", note, class_="note warn"), difference(wanted.changed))
+            drawn[view.language] = joined(changed, shown)
         return drawn[view.language]
 
     def _running(self, view: View) -> Html:
-        waiting = {each.request.caller.who for each in self._state.approvals}
-        running = self._state.running
-        if not running:
+        if not (running := [call for call in self._state.running if call.state != "waiting"]):
             return Html("")
-        items = [_running_call(view, each) for each in running]
-        note = tag("p", view.words("A call that waits for your answer is among them."), class_="soft small")
-        return joined(tag("h2", view.words("Running")), note if waiting else None, tag("ul", *items, class_="cards"))
+        items = [_running_call(view, call) for call in running]
+        return joined(tag("h2", view.words("Running")), tag("ul", *items, class_="cards"))
 
-    # What is answered
+    # Answers
 
     async def _decide(self, view: View, form: Form) -> Response | None:
-        decision = _DECISIONS.get(_one(form, "decision"))
-        lasts = _one(form, "lasts")
-        if decision is None or lasts not in _LASTS:
+        decision, lasts = _DECISIONS.get(first(form, "decision")), first(form, "lasts")
+        is_lasting = decision in ("always", "always_for_agent")
+        if decision is None or (is_lasting and lasts not in _LASTS):
             raise BadRequest("that is no answer to a request")
         try:
-            pending = self._state.approvals.find(_one(form, "number"))
+            pending = self._state.approvals.find(first(form, "number"))
         except NothingToAnswer:
             raise QuestionEnded(view.words("It was answered already, or withdrawn: nothing was done.")) from None
-        seconds = float(lasts) if lasts and decision.startswith("always") else None
+        seconds = float(lasts) if is_lasting and lasts != "good" else None
         self._state.approvals.answer(pending, decision, seconds, WHERE)
         return None
 
     async def _answer(self, view: View, form: Form) -> Response | None:
         pending = self._question_of(view, form)
-        action = _one(form, "action")
+        action = first(form, "action")
         if action == "accept":
-            content = await content_of(view, pending.question, form)
+            content = await read_answer(view, pending.question, form)
             pending = self._question_of(view, form)  # the check may have taken time
             pending.settle(Answer("accept", content, by=WHERE), WHERE)
         elif action in ("decline", "cancel"):
@@ -116,33 +225,17 @@ class RequestsPage:
     async def _visit(self, view: View, form: Form) -> Response | None:
         """Accept a question that wants a page to be opened, and lead the new tab there."""
         pending = self._question_of(view, form)
-        url, host = pending.question.url, web_host(pending.question.url)
-        if not host:
+        if not web_host(pending.question.url):
             raise BadRequest("that is no web address, and it is not opened")
-        response = leading_to(view, url, host)
+        response = leads_to(pending.question.url)
         pending.settle(Answer("accept", by=WHERE), WHERE)
         return response
 
     def _question_of(self, view: View, form: Form) -> PendingQuestion:
-        pending = self._state.questions.find(_one(form, "number") or "?")
+        pending = self._state.questions.find(first(form, "number") or "?")
         if pending is None or pending.answer.done():
             raise QuestionEnded(view.words("It was answered already, or withdrawn: nothing was done."))
         return pending
-
-
-def leading_to(view: View, url: str, host: str) -> Response:
-    """A page in a tab of its own that goes on to a page of another site. Raises `BadRequest`."""
-    try:
-        link = tag("p", tag("a", url, href=url, rel="noreferrer noopener"))
-    except ValueError:
-        raise BadRequest("that is no web address, and it is not opened") from None
-    return as_page(
-        notice_page(view, "a2c-smcp", "Going to another site", tag("p", host, class_="code"), link, goes_to=url)
-    )
-
-
-def _one(form: Form, name: str) -> str:
-    return form.get(name, [""])[0]
 
 
 def _head(view: View, number: int, sentence: Html, *times: Html | None) -> Html:
@@ -155,7 +248,7 @@ def _head(view: View, number: int, sentence: Html, *times: Html | None) -> Html:
 
 
 def _left(view: View, until: float | None) -> Html | None:
-    """How long a request still waits: until its call times out."""
+    """The time that is left for a request: until its call times out."""
     if until is None:
         return None
     return tag("span", view.words("expires in"), " ", tag("time", "–", data_until=round(until * 1000)))
@@ -176,11 +269,6 @@ def _sentence(view: View, english: str, **parts: str) -> Html:
     return joined(*pieces)
 
 
-def _change(view: View, changed: str) -> Html:
-    said = view.words("This tool is no longer what you approved. A yes is a yes to this, too:")
-    return tag("div", tag("p", said, class_="note warn"), difference(changed))
-
-
 def _approval(view: View, pending: PendingApproval, drawn: Html) -> Html:
     words, wanted = view.words, pending.request
     caller = wanted.caller
@@ -196,7 +284,7 @@ def _approval(view: View, pending: PendingApproval, drawn: Html) -> Html:
         if wanted.rule
         else None,
     ]
-    said = words("{agent} wants to run {tool}", agent=caller.who, tool=wanted.name)
+    announcement = words("{agent} wants to run {tool}", agent=caller.who, tool=wanted.name)
     return tag(
         "li",
         _head(view, pending.number, sentence, _left(view, wanted.until)),
@@ -205,7 +293,7 @@ def _approval(view: View, pending: PendingApproval, drawn: Html) -> Html:
         _decisions(view, pending),
         class_="card request",
         data_key=f"request-{pending.number}",
-        data_announce=said,
+        data_announce=announcement,
     )
 
 
@@ -217,17 +305,19 @@ def _decisions(view: View, pending: PendingApproval) -> Html:
 
     lasting = None
     if not pending.request.every_time:
-        options = [tag("option", words(name or "for good"), value=seconds) for seconds, name in _LASTS.items()]
+        options = [tag("option", words(name), value=seconds) for seconds, name in _LASTS.items()]
         choice = tag("select", *options, name="lasts", id=f"lasts-{number}")
         lasting = tag(
             "details",
             tag("summary", words("Allow it again without asking …")),
             tag("label", words("How long"), choice, class_="field", for_=f"lasts-{number}"),
+            button("always", "This tool for this agent"),
             tag(
-                "div",
-                button("always", "Always this tool for this agent"),
-                button("always_for_agent", "Every tool for this agent"),
-                class_="row",
+                "details",
+                tag("summary", words("Every tool for this agent …")),
+                tag("p", words("It may then use all tools of this computer, also later ones, and you are not asked.")),
+                button("always_for_agent", "Allow every tool for this agent", "danger"),
+                data_key=f"everything-{number}",
             ),
             data_key=f"lasting-{number}",
         )
@@ -244,15 +334,17 @@ def _question(view: View, pending: PendingQuestion) -> Html:
     words, asked = view.words, pending.question
     who = shown_caller(asked.agent, asked.client) if asked.agent else words("you")
     sentence = _sentence(
-        view, "{server} asks while {tool} runs for {agent}", server=asked.server, tool=asked.tool, agent=who
+        view,
+        "{server} asks while {tool} runs for {agent}" if asked.tool else "{server} asks in one of several calls",
+        server=asked.server,
+        tool=asked.tool,
+        agent=who,
     )
     age = tag("span", words("asked"), " ", tag("time", "–", data_since=round(pending.since * 1000)))
     left = _left(view, asked.until)
-    problem = (
-        tag("p", words("Your last answer was refused:"), " ", asked.problem, class_="note bad")
-        if asked.problem
-        else None
-    )
+    problem = None
+    if asked.problem:
+        problem = tag("p", words("Your last answer was refused:"), " ", asked.problem, class_="note bad")
     return tag(
         "li",
         _head(view, pending.number, sentence, age if left is None else left),
@@ -276,10 +368,8 @@ def _page_to_open(view: View, pending: PendingQuestion) -> Html:
         tag("button", words("Decline"), type="submit", name="action", value="decline"),
     )
     if not host:
-        note = tag(
-            "p", words("That is no web address, and it is not opened:"), " ", tag("code", url), class_="note bad"
-        )
-        return joined(note, tag("div", decline, class_="choices"))
+        text = words("That is no web address, and it is not opened:")
+        return joined(tag("p", text, " ", tag("code", url), class_="note bad"), tag("div", decline, class_="choices"))
     visit = button_form(
         view,
         "/requests/visit",
@@ -303,18 +393,13 @@ def _running_call(view: View, call: WatchedCall) -> Html:
     )
     bar = None
     if call.progress is not None:
-        is_known = call.total is not None and call.total > 0
-        said = f"{call.progress:g} / {call.total:g}" if is_known else f"{call.progress:g}"
-        value = f"{call.progress:g}" if is_known else None
-        drawn = tag(
-            "progress", value=value, max=f"{call.total:g}" if is_known else None, aria_label=view.words("Progress")
-        )
-        bar = tag(
-            "div",
-            drawn,
-            tag("p", said, f" – {shortened(call.message)}" if call.message else None, class_="soft small number"),
-        )
-    age = tag("time", "–", data_since=round(call.began * 1000))
+        value, most = f"{call.progress:g}", f"{call.total:g}" if call.total is not None and call.total > 0 else None
+        drawn = tag("progress", value=value if most else None, max=most, aria_label=view.words("Progress"))
+        message = f" – {shortened(call.message)}" if call.message else None
+        bar = tag("div", drawn, tag("p", f"{value} / {most}" if most else value, message, class_="soft small number"))
+    age = tag("time", "–", data_since=round(call.since * 1000))
+    if call.state == "asking":
+        age = pill(view.words(call.state), "warn")
     return tag(
         "li", tag("div", tag("h3", sentence), age, class_="head"), bar, class_="card", data_key=f"call-{call.number}"
     )

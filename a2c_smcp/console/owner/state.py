@@ -1,34 +1,45 @@
-"""What the owner's pages show and act on: the computer, what waits for its owner, and calls as they run and ended."""
+"""The state behind the owner's pages: the computer, pending requests, and calls that run or have ended."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass, field
 
+from a2c_smcp.computer.calls.incoming import WatchedState
 from a2c_smcp.computer.calls.journal import Key
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.pending import PendingApprovals, PendingQuestions
+from a2c_smcp.computer.consent.pending import PendingApprovals, PendingQuestions
 from a2c_smcp.computer.types import AttributedCall, Update
+from a2c_smcp.console.app import Changes
 from a2c_smcp.console.html import Html
-from a2c_smcp.console.live import Changes
+from a2c_smcp.errors import CallTimeout, SMCPError
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.mcp_host.status import State
-
-__all__ = ["OwnerState", "SignInUnderWay", "WatchedCall"]
+from a2c_smcp.protocol.results import call_result
 
 _KEPT = 100
-"""Calls that are shown after they have ended. The computer itself keeps as many, so their arguments are kept once."""
+"""Calls that are shown after they have ended. The computer keeps as many, so their arguments are kept once."""
 
 
 @dataclass(eq=False)
 class WatchedCall:
-    """A call. Times are in seconds since the epoch; `ended` is `None` while it runs."""
+    """A call. Times are in seconds since the epoch; `ended` is `None` while it runs.
+
+    `state` is an English text: `waiting` for the owner, `running`, or `asking` something, `since` then; at the end
+    `done`, `refused`, `cancelled`, `not answered` or `failed`. `seconds` is how long the tool ran, without the time
+    that people took; `None` if it did not run. While it runs, `since` is so long ago.
+    """
 
     number: int
     record: AttributedCall
     began: float = field(default_factory=time.time)
     ended: float | None = None
+    state: str = "running"
+    since: float = field(default_factory=time.time)
+    asked: float = 0.0
+    seconds: float | None = None
     progress: float | None = None
     total: float | None = None
     message: str = ""
@@ -38,7 +49,7 @@ class WatchedCall:
 
 @dataclass(eq=False)
 class SignInUnderWay:
-    """A sign-in that was begun on a page. `url` is where it goes on."""
+    """A sign-in that was begun on a page. `url` is the page of the provider."""
 
     url: str = ""
 
@@ -58,14 +69,14 @@ class OwnerState:
         self._count = 0
 
     def follow(self) -> None:
-        """Follow everything that pages show."""
+        """Subscribe to the changes of everything that pages show."""
         changed = self.changes.changed
         for pending in (self.approvals, self.questions):
             pending.on_added.append(lambda _: changed("requests"))
             pending.on_removed.append(lambda _: changed("requests", "grants"))
-        self.computer.watch_calls(self)
-        self.computer.on_update(self._on_update)
-        self.computer.server_logs.on_added = lambda server: changed("logs")
+        self.computer.owner.watch_calls(self)
+        self.computer.agents.on_update(self._on_update)
+        self.computer.owner.server_logs.on_added = lambda server: changed("logs")
 
     def _on_update(self, update: Update) -> None:
         kind = update if isinstance(update, str) else update.kind
@@ -89,13 +100,13 @@ class OwnerState:
 
     @property
     def calls(self) -> list[WatchedCall]:
-        """Those that run, and those that have ended, the newest first."""
+        """Running calls, then those that have ended, the newest first."""
         return [*self.running, *self.past]
 
     @property
     def past(self) -> list[WatchedCall]:
         """The last calls that have ended, the newest first."""
-        return [each for each in reversed(self._calls) if each.ended is not None]
+        return [call for call in reversed(self._calls) if call.ended is not None]
 
     def began(self, call: Key, record: AttributedCall) -> None:
         self._count += 1
@@ -108,7 +119,29 @@ class OwnerState:
             known.progress, known.total, known.message = progress, total, message or ""
             self.changes.changed("calls")
 
-    def ended(self, call: Key) -> None:
+    def changed(self, call: Key, state: WatchedState) -> None:
+        if known := self._running.get(call):
+            now = time.time()
+            ran = known.asked - known.since if known.state == "asking" else 0.0
+            if state == "asking":
+                known.asked = now
+            else:
+                known.since = now - ran
+            known.state = state
+            self.changes.changed("calls")
+
+    def ended(self, call: Key, error: BaseException | None, seconds: float | None) -> None:
         if known := self._running.pop(call, None):
-            known.ended = time.time()
+            known.ended, known.seconds = time.time(), seconds
+            known.state = _end_of(known, error)
             self.changes.changed("calls", "servers")
+
+
+def _end_of(call: WatchedCall, error: BaseException | None) -> str:
+    if call.record["success"]:
+        return "done"
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled"
+    if isinstance(error, TimeoutError | CallTimeout) and call.state == "waiting":
+        return "not answered"
+    return "refused" if isinstance(error, SMCPError) and call_result(error.code).outcome == "denied" else "failed"

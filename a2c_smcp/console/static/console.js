@@ -1,8 +1,12 @@
-// Keeps a page current. The server sends parts of the page as HTML, in which all text of others is escaped; they are merged
-// into the document, so that focus, open details and what is being typed stay. Forms marked `data-live` are sent without
-// leaving the page: its stream shows what has come of it.
+// Opens a page, and keeps it current. A navigation brings a page that holds nothing: this script asks for the page with the
+// secret of the session, which it keeps in the storage of this origin. Other ports of this machine are other origins; a
+// cookie would be sent to them, too. The server then sends parts of the page as HTML, in which all text of others is escaped;
+// they are merged into the document, so that focus, open details and what is being typed stay.
 
-const body = document.body
+const { prefix } = document.body.dataset
+const KEY = `a2c-session:${prefix}`
+const ask = (address, options) =>
+  fetch(address, { cache: 'no-store', ...options, headers: { 'X-A2C-Session': localStorage.getItem(KEY) || '' } })
 const element = (id) => document.getElementById(id)
 
 // Merging
@@ -73,7 +77,7 @@ function show(regions) {
 
 const announce = (text) => { element('announcements').textContent = text }
 
-const title = document.title
+let title = document.title
 function countInTitle() {
   const count = [...document.querySelectorAll('[data-count]')].reduce((sum, each) => sum + Number(each.dataset.count), 0)
   document.title = count ? `(${count}) ${title}` : title
@@ -121,9 +125,10 @@ document.addEventListener('input', (event) => event.target.matches('input[data-f
 
 // The stream. Browsers open few connections to one address, so of all hidden pages only one keeps its stream.
 
-let source = null
+let stream = null
 let release = null
 let retry = 0
+let pause = 300
 
 function setState(state) {
   const shown = element('connection')
@@ -132,35 +137,38 @@ function setState(state) {
   element('connection-text').textContent = shown.dataset[state] || state
 }
 
-function connect() {
-  if (source || isOver) return
-  source = new EventSource(body.dataset.liveUrl)
-  source.addEventListener('open', () => setState('live'))
-  source.addEventListener('regions', (event) => {
-    setState('live')
-    show(JSON.parse(event.data))
-  })
-  source.addEventListener('ended', over)
-  source.addEventListener('error', lost)
+async function connect() {
+  clearTimeout(retry)
+  if (stream || isOver) return
+  const own = (stream = new AbortController())
+  try {
+    const answer = await ask(document.body.dataset.liveUrl, { signal: own.signal })
+    if (answer.status === 401) return over()
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader()
+    let rest = ''
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      const events = (rest + part.value).split('\n\n')
+      rest = events.pop()
+      events.forEach(receive)
+    }
+  } catch { /* it is lost */ }
+  if (stream !== own || isOver) return
+  stream = null
+  setState('lost')
+  retry = setTimeout(connect, pause)
+  pause = 1500
+}
+
+function receive(event) {
+  if (event.startsWith('event: ended')) return over()
+  setState('live')
+  pause = 300
+  if (event.startsWith('event: regions')) show(JSON.parse(event.slice(event.indexOf('data: ') + 6)))
 }
 
 function close() {
-  if (source) source.close()
-  source = null
-}
-
-async function lost() {
-  close()
-  if (isOver) return
-  setState('lost')
-  clearTimeout(retry)
-  try {
-    const answer = await fetch(body.dataset.sessionUrl, { cache: 'no-store' })
-    if (answer.status === 401) return over()
-    retry = setTimeout(connect, 300)
-  } catch {
-    retry = setTimeout(lost, 1500)
-  }
+  if (stream) stream.abort()
+  stream = null
 }
 
 let isOver = false
@@ -183,47 +191,85 @@ async function hide() {
   })
 }
 
-if (body.dataset.liveUrl) {
+document.addEventListener('visibilitychange', () => {
+  if (!document.body.dataset.liveUrl) return
+  if (document.visibilityState === 'hidden') return void hide()
+  if (release) release()
+  release = null
   connect()
-  tick()
-  countInTitle()
-  document.addEventListener('visibilitychange', () => {
-    if (document.visibilityState === 'hidden') return void hide()
-    if (release) release()
-    release = null
-    connect()
-  })
-}
+})
 
 // Forms
 
 function fail(text) {
-  const box = element('failure')
   element('failure-text').textContent = text
-  box.hidden = !text
+  element('failure').hidden = !text
 }
 
-const closing = element('failure-close')
-if (closing) closing.addEventListener('click', () => fail(''))
+document.addEventListener('click', (event) => event.target.id === 'failure-close' && fail(''))
+
+function goOn({ goes_to, secret }, tab) {
+  if (secret !== undefined) localStorage.setItem(KEY, secret)
+  if (!tab) return location.assign(goes_to)
+  tab.opener = null
+  tab.location.replace(goes_to)
+}
 
 document.addEventListener('submit', async (event) => {
   const form = event.target
-  if (!form.hasAttribute('data-live')) return
+  // By attributes: a field named "action" would be `form.action`.
+  if (form.getAttribute('method') !== 'post') return
   event.preventDefault()
-  // By its attribute: a field named "action" would be `form.action`.
+  if (form.dataset.busy) return
+  form.dataset.busy = 'yes'
   const data = new URLSearchParams(new FormData(form, event.submitter))
   const buttons = [...form.querySelectorAll('button')]
   for (const each of buttons) each.setAttribute('aria-disabled', 'true')
-  if (form.dataset.busy) return
-  form.dataset.busy = 'yes'
+  let tab = form.getAttribute('target') === '_blank' ? open('', '_blank') : null // now: later it would be a popup
   try {
-    const answer = await fetch(form.getAttribute('action'), { method: 'POST', body: data, headers: { 'X-A2C-Console': '1' } })
+    const answer = await ask(form.getAttribute('action'), { method: 'POST', body: data })
     if (answer.status === 401) return over()
     fail(answer.ok ? '' : await answer.text())
+    if (answer.status === 200) {
+      goOn(await answer.json(), tab)
+      tab = null
+    } else if (answer.ok && !form.hasAttribute('data-live')) location.reload()
   } catch {
-    fail(element('connection').dataset.lost)
+    fail(document.body.dataset.unreachable)
   } finally {
+    if (tab) tab.close()
     delete form.dataset.busy
     for (const each of buttons) each.removeAttribute('aria-disabled')
   }
 })
+
+// The page
+
+async function enter() {
+  const link = location.pathname === `${prefix}/open` && new URLSearchParams(location.search).get('link')
+  if (link) {
+    const answer = await ask(`${prefix}/open`, { method: 'POST', body: new URLSearchParams({ link }) })
+    const { goes_to, secret } = answer.ok ? await answer.json() : { goes_to: `${prefix}/` }
+    if (secret) localStorage.setItem(KEY, secret)
+    return location.replace(goes_to)
+  }
+  if (localStorage.getItem(KEY)) {
+    const answer = await ask(location.href)
+    if (answer.status !== 401) return showPage(new DOMParser().parseFromString(await answer.text(), 'text/html'))
+  }
+  const main = element('content')
+  main.hidden = false
+  const first = main.querySelector('[autofocus]')
+  if (first) first.focus()
+}
+
+function showPage(page) {
+  document.body.replaceWith(document.adoptNode(page.body))
+  document.title = title = page.title
+  if (document.body.dataset.liveUrl) connect()
+  tick()
+  countInTitle()
+  if (location.hash) location.replace(location.hash)
+}
+
+enter().catch(() => fail(document.body.dataset.unreachable))

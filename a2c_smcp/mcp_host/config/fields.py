@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum, auto
 from typing import Annotated, Any, TypeGuard
@@ -12,39 +13,18 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from a2c_smcp.protocol.bundle_ids import fault_in_bundle_id
-from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in
-
-__all__ = [
-    "HIDDEN",
-    "WRITTEN_OUT",
-    "BundleId",
-    "Duration",
-    "Encoding",
-    "FieldContent",
-    "Flag",
-    "HeaderValue",
-    "InputId",
-    "NonEmpty",
-    "Seconds",
-    "ServerName",
-    "ToolAlias",
-    "Url",
-    "has_placeholder",
-    "hidden_url",
-    "hidden_values",
-]
+from a2c_smcp.protocol.names import MAX_TOOL_NAME, fault_in, fault_in_bundle_id
 
 HIDDEN = "***"
 
 
 class FieldContent(Enum):
-    """What a field of a configuration holds, as far as secrets are concerned. Every field of a model has one as a mark.
+    """The contents of a field of a configuration, as far as secrets are concerned.
 
     Four tables have an entry for each mark: what `get_config` masks and which values are secrets everywhere
-    (`computer/secrets/config.py`), which words of a message stay (`messages.py`), what an import replaces by inputs and
-    a diff masks (`replace.py`), what a `repr` shows (`validation.py`). A field without a mark, such as one that we do
-    not know, is judged by its name, and its text is searched for secrets.
+    (`computer/secrets/rules.py`), which words of a message stay (`messages.py`), what an import replaces by inputs and
+    a diff masks (`replace.py`), what a `repr` shows (`config/inputs.py`). A field without a mark, such as one that we
+    do not know, is judged by its name, and its text is searched for secrets.
     """
 
     NAME = auto()
@@ -85,7 +65,7 @@ _URL_FAULT = 'must be an http or https URL, such as "https://example.com/mcp"'
 
 
 def has_placeholder(value: object) -> TypeGuard[str]:
-    """Return whether this is text with a placeholder for an input, such as `Bearer ${input:token}`."""
+    """True for text with a placeholder for an input, such as `Bearer ${input:token}`."""
     return isinstance(value, str) and _PLACEHOLDER.search(value) is not None
 
 
@@ -109,36 +89,22 @@ def hidden_url(url: str) -> str:
     return parts._replace(netloc=f"{user and HIDDEN}{at}{host}", query=query, fragment=fragment).geturl()
 
 
-def _fault(text: str) -> PydanticCustomError:
+def fault(text: str) -> PydanticCustomError:
+    """Return the error of a validator; its text goes into the `ConfigError` as it is."""
     return PydanticCustomError("config", text)
 
 
-def _named(value: str) -> str:
-    if has_placeholder(value):
-        raise _fault(WRITTEN_OUT)
-    if fault := fault_in(value):
-        raise _fault(fault)
-    return value
+def _name(fault_of: Callable[[str], str | None], *, written_out: bool = True) -> AfterValidator:
+    """Return a validator of names. `fault_of` says what is wrong with one."""
 
+    def check(value: str) -> str:
+        if written_out and has_placeholder(value):
+            raise fault(WRITTEN_OUT)
+        if wrong := fault_of(value):
+            raise fault(wrong)
+        return value
 
-def _bundle_id(value: str) -> str:
-    if has_placeholder(value):
-        raise _fault(WRITTEN_OUT)
-    if fault := fault_in_bundle_id(value):
-        raise _fault(fault)
-    return value
-
-
-def _alias(value: str) -> str:
-    if fault := fault_in(value, MAX_TOOL_NAME):
-        raise _fault(fault)
-    return value
-
-
-def _input_id(value: str) -> str:
-    if "}" in value:
-        raise _fault("must not hold a closing brace")
-    return _named(value)
+    return AfterValidator(check)
 
 
 def _url(value: str) -> str:
@@ -146,7 +112,7 @@ def _url(value: str) -> str:
         return value
     parts = _split(value)
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise _fault(_URL_FAULT)
+        raise fault(_URL_FAULT)
     return value
 
 
@@ -162,12 +128,8 @@ def _encoding(value: str) -> str:
     try:
         "".encode(value)
     except (LookupError, ValueError):
-        raise _fault('must be a text encoding, such as "utf-8"') from None
+        raise fault('must be a text encoding, such as "utf-8"') from None
     return value
-
-
-def _flag(value: object) -> object:
-    return _FLAGS.get(value, value) if isinstance(value, str) else value
 
 
 def _duration(value: object) -> timedelta:
@@ -177,9 +139,9 @@ def _duration(value: object) -> timedelta:
     try:
         duration = _ISO_DURATION.validate_python(seconds)
     except ValidationError:
-        raise _fault(_DURATION_FAULT) from None
+        raise fault(_DURATION_FAULT) from None
     if clock or isinstance(value, bool) or duration <= timedelta():
-        raise _fault(_DURATION_FAULT)
+        raise fault(_DURATION_FAULT)
     return duration
 
 
@@ -192,24 +154,27 @@ def _number(value: object) -> object:
 
 def _seconds(value: float) -> float:
     if not (math.isfinite(value) and value > 0):
-        raise _fault("must be a number of seconds above zero, such as 30")
+        raise fault("must be a number of seconds above zero, such as 30")
     return value
 
 
 def _header(value: object) -> object:
     if not isinstance(value, str | int | float):
-        raise _fault("must be a string or a number")
+        raise fault("must be a string or a number")
     return value
 
 
 NonEmpty = Annotated[str, Field(min_length=1)]
-ServerName = Annotated[str, AfterValidator(_named)]
-BundleId = Annotated[str, AfterValidator(_bundle_id)]
-InputId = Annotated[str, AfterValidator(_input_id)]
-ToolAlias = Annotated[str, AfterValidator(_alias)]
+ServerName = Annotated[str, _name(fault_in)]
+BundleId = Annotated[str, _name(fault_in_bundle_id)]
+InputId = Annotated[
+    str,
+    _name(lambda value: "must not hold a closing brace" if "}" in value else fault_in(value), written_out=False),
+]
+ToolAlias = Annotated[str, _name(lambda value: fault_in(value, MAX_TOOL_NAME), written_out=False)]
 Url = Annotated[str, AfterValidator(_url)]
 Encoding = Annotated[str, AfterValidator(_encoding)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Seconds = Annotated[float, BeforeValidator(_number), AfterValidator(_seconds)]
-Flag = Annotated[bool, BeforeValidator(_flag)]
+Flag = Annotated[bool, BeforeValidator(lambda value: _FLAGS.get(value, value) if isinstance(value, str) else value)]
 HeaderValue = Annotated[Any, AfterValidator(_header)]

@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
-from a2c_smcp.mcp_host.config.fields import FieldContent, Flag, has_placeholder
-from a2c_smcp.mcp_host.config.validation import StrictModel
-
-__all__ = ["ANY", "STRICT", "UNIX", "SandboxField", "SandboxSettings", "as_written", "bytes_of", "loosens"]
+from a2c_smcp.mcp_host.config.fields import FieldContent, Flag, fault, has_placeholder
+from a2c_smcp.mcp_host.config.inputs import StrictModel
 
 ANY: Final = "any"
 STRICT: Final = "strict"
@@ -25,18 +22,14 @@ _PORTS_FAULT = f'must be a list of TCP ports, 1 to {_LARGEST_PORT}, and of "{UNI
 _PATHS_FAULT = 'must be a list of paths, or "any"'
 
 
-def _fault(text: str) -> PydanticCustomError:
-    return PydanticCustomError("config", text)
-
-
 def bytes_of(size: int | str) -> int | None:
     """Return the bytes of `536870912`, `"512 MiB"`, `"0.5 GiB"` or `"512 MB"`; `None` for anything else."""
     if isinstance(size, int):
         return size if not isinstance(size, bool) and size > 0 else None
-    found = _SIZE.fullmatch(size.strip())
-    if found is None:
+    match = _SIZE.fullmatch(size.strip())
+    if match is None:
         return None
-    number, letter, binary, unit = found.groups()
+    number, letter, binary, unit = match.groups()
     base = 1000 if unit and not binary else 1024
     power = " kmgt".index(letter.lower()) if letter else 0
     return int(float(number) * base**power) or None
@@ -46,7 +39,7 @@ def _paths(value: object) -> object:
     if value == ANY:
         return value
     if not isinstance(value, list) or not all(isinstance(path, str) and path.strip() for path in value):
-        raise _fault(_PATHS_FAULT)
+        raise fault(_PATHS_FAULT)
     return value
 
 
@@ -54,8 +47,8 @@ def _ports(value: object) -> object:
     if value == ANY:
         return value
     if not isinstance(value, list):
-        raise _fault(_PORTS_FAULT)
-    return [_port(each) for each in value]
+        raise fault(_PORTS_FAULT)
+    return [_port(port) for port in value]
 
 
 def _port(value: object) -> int | str:
@@ -65,13 +58,13 @@ def _port(value: object) -> int | str:
         return value
     if type(value) is int and 0 < value <= _LARGEST_PORT:
         return value
-    raise _fault(_PORTS_FAULT)
+    raise fault(_PORTS_FAULT)
 
 
 def _memory(value: object) -> object:
     is_open = value == ANY or has_placeholder(value)
     if not is_open and (not isinstance(value, int | str) or bytes_of(value) is None):
-        raise _fault(_SIZE_FAULT)
+        raise fault(_SIZE_FAULT)
     return value
 
 
@@ -79,7 +72,7 @@ def _processes(value: object) -> object:
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     if value != ANY and not has_placeholder(value) and (type(value) is not int or value < 1):
-        raise _fault('must be a number of processes above zero, or "any"')
+        raise fault('must be a number of processes above zero, or "any"')
     return value
 
 
@@ -90,10 +83,10 @@ Count: TypeAlias = Annotated[int | str, BeforeValidator(_processes)]
 
 
 class SandboxSettings(StrictModel):
-    """What a server may do beyond what every sandboxed server may. Without any field it is `"strict"`.
+    """Additional rights of one server. No field set means `"strict"`.
 
     `read`, `write`: files and folders, with everything in them; what may be written may be read. `connect`: TCP ports,
-    and `"unix"` for Unix sockets. `memory`, `processes`: of the server and all its descendants together; above a limit
+    and `"unix"` for Unix sockets. `memory`, `processes`: limits of the server and its descendants together; above one
     they are ended. `"any"` lifts a limit. `required`: without a kernel that can enforce these fields, do not start.
     """
 
@@ -109,7 +102,7 @@ def _strict(value: object) -> object:
     if value == STRICT:
         return {}
     if isinstance(value, str | bool):
-        raise _fault(f'must be "{STRICT}" or an object')
+        raise fault(f'must be "{STRICT}" or an object')
     return value
 
 
@@ -125,7 +118,7 @@ def as_written(sandbox: Any) -> Any:
 
 
 def loosens(before: Any, after: Any) -> bool:
-    """Return whether a change of the field, in JSON, allows a server more than before. In doubt it does."""
+    """True if a change of the field, in JSON, allows a server more than before, or may do so."""
     if before is None:
         return False
     if not isinstance(before, Mapping) or not isinstance(after, Mapping):
@@ -148,5 +141,5 @@ def _is_within(new: Any, old: Any) -> bool:
 def _is_at_most(new: Any, old: Any) -> bool:
     if new == old or old == ANY:
         return True
-    sizes = [bytes_of(each) for each in (new, old)]
-    return sizes[0] is not None and sizes[1] is not None and sizes[0] <= sizes[1]
+    new_size, old_size = bytes_of(new), bytes_of(old)
+    return new_size is not None and old_size is not None and new_size <= old_size

@@ -31,28 +31,26 @@ from a2c_smcp.mcp_host.config.fields import (
 )
 from a2c_smcp.mcp_host.config.inputs import (
     INPUT_CONTENTS,
+    MISSING,
     CommandInput,
+    Fault,
+    FieldPath,
     MCPServerInput,
     PickOption,
     PickStringInput,
     PromptStringInput,
-    input_to_wire,
-    parse_input,
-)
-from a2c_smcp.mcp_host.config.sandbox import SandboxField, SandboxSettings
-from a2c_smcp.mcp_host.config.sign_in import SIGN_IN_CONTENTS, SignInSettings
-from a2c_smcp.mcp_host.config.validation import (
-    MISSING,
-    Fault,
-    FieldPath,
     StrictModel,
     closest_name,
     config_error,
     contents_of,
     faults_of,
+    input_to_wire,
     meaningless_fields,
+    parse_input,
     unknown_fields,
 )
+from a2c_smcp.mcp_host.config.sandbox import SandboxField, SandboxSettings
+from a2c_smcp.mcp_host.config.sign_in import SIGN_IN_CONTENTS, SignInSettings
 
 __all__ = [
     "INPUT_CONTENTS",
@@ -97,7 +95,7 @@ class ToolMeta(StrictModel):
 
 
 class BaseServerConfig(StrictModel):
-    """The fields that every MCP server has, whatever its transport.
+    """The fields of every MCP server.
 
     `desktop="any"`: its windows take part unsubscribed; without it the policy decides. `secrets`: which names of
     variables, headers and flags hold a secret, and which do not, where their values are judged wrongly.
@@ -105,6 +103,8 @@ class BaseServerConfig(StrictModel):
     `protocol="older"`: speak a revision of MCP with sessions to it (up to 2025-11-25), even if it knows a newer one.
     `bundle_id`: what agents of the published 0.3 and 0.4 generations call the server; without it, the name says.
     `pin`: what happens when a tool changes its definition; without it, those that ask their owner ask again.
+    `start="on_call"`: it is started by its first use, and listed as it was seen last. `idle_stop`: the seconds without
+    use after which it is stopped until it is used again.
     """
 
     name: Annotated[ServerName, FieldContent.NAME]
@@ -119,6 +119,8 @@ class BaseServerConfig(StrictModel):
     secrets: Annotated[dict[str, Flag], FieldContent.NAMES] = Field(default_factory=dict)
     questions_for_agents: Annotated[list[Literal["secret", "url"]], FieldContent.SETTING] = Field(default_factory=list)
     pin: Annotated[Literal["off", "warn", "ask"] | None, FieldContent.SETTING] = None
+    start: Annotated[Literal["always", "on_call"], FieldContent.SETTING] = "always"
+    idle_stop: Annotated[Seconds | None, FieldContent.SETTING] = None
 
     _waiting: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
 
@@ -148,6 +150,10 @@ class StreamableParameters(StrictModel):
     terminate_on_close: Annotated[Flag, FieldContent.SETTING] = True
     auth: Annotated[SignInSettings | None, FieldContent.SIGN_IN] = None
 
+    @property
+    def timeout_in_seconds(self) -> float:
+        return self.timeout.total_seconds()
+
 
 class StreamableConfig(BaseServerConfig):
     """An MCP server that is reached over Streamable HTTP."""
@@ -162,6 +168,10 @@ class SSEParameters(StrictModel):
     timeout: Annotated[Seconds, FieldContent.SETTING] = 5.0
     sse_read_timeout: Annotated[Seconds, FieldContent.SETTING] = 300.0
     auth: Annotated[SignInSettings | None, FieldContent.SIGN_IN] = None
+
+    @property
+    def timeout_in_seconds(self) -> float:
+        return self.timeout
 
 
 class SSEConfig(BaseServerConfig):
@@ -187,7 +197,7 @@ _PARAMETERS: dict[str, type[StrictModel]] = {
 SERVER_CONTENTS = contents_of(*_KINDS.values())
 PARAMETER_CONTENTS = contents_of(*_PARAMETERS.values())
 TOOL_META_CONTENTS = contents_of(ToolMeta)
-"""What the fields of servers, of their parameters and of ToolMeta hold."""
+"""The contents of the fields of servers, of their parameters and of ToolMeta, by name."""
 
 _TYPE_FIELDS = ("command", "url", "type", "server_parameters")
 """Fields that show the type of a server."""
@@ -213,10 +223,7 @@ def parse_server(data: object, name: str | None = None) -> MCPServerConfig:
     flat = "server_parameters" not in fields
     kind = _kind(fields.get("type"), fields if flat else fields["server_parameters"])
     if kind not in _KINDS:
-        if misspelt := _misspelt(fields):
-            raise config_error(about, misspelt)
-        instead = "" if "type" in fields else ", or give a command or a url instead"
-        raise config_error(about, [(("type",), f"must be one of {', '.join(_KINDS)}{instead}")])
+        raise config_error(about, _faults_of_type(fields))
     if flat:
         known = _PARAMETERS[kind].model_fields
         fields["server_parameters"] = {key: fields.pop(key) for key in list(fields) if key in known}
@@ -224,6 +231,17 @@ def parse_server(data: object, name: str | None = None) -> MCPServerConfig:
         fields["server_parameters"] = {"auth": fields.pop("auth"), **fields["server_parameters"]}
     _take_sandbox(fields, kind, about)
     return _validated(_KINDS[kind], {**fields, "type": kind}, about, flat=flat)
+
+
+def _faults_of_type(fields: Mapping[str, Any]) -> list[Fault]:
+    """Say why a server has no known type: another one is named, or a field that would show it is misspelt."""
+    if "type" in fields:
+        return [(("type",), f"must be one of {', '.join(_KINDS)}")]
+    meant = {name: closest_name(name, _TYPE_FIELDS) for name in fields}
+    misspelt: list[Fault] = [
+        ((name,), f"there is no such field, did you mean {near!r}?") for name, near in meant.items() if near
+    ]
+    return misspelt or [(("type",), f"must be one of {', '.join(_KINDS)}, or give a command or a url instead")]
 
 
 def _take_sandbox(fields: dict[str, Any], kind: str, about: str) -> None:
@@ -270,12 +288,6 @@ def _kind(claimed: object, parameters: object) -> str:
     return ""
 
 
-def _misspelt(fields: Mapping[str, Any]) -> list[Fault]:
-    """Return the faults of a server without a type whose fields look like misspelt names."""
-    meant = {name: closest_name(name, _TYPE_FIELDS) for name in fields if "type" not in fields}
-    return [((name,), f"there is no such field, did you mean {near!r}?") for name, near in meant.items() if near]
-
-
 def _path_of(url: object) -> str:
     try:
         return urlsplit(url).path.rstrip("/") if isinstance(url, str) else ""
@@ -291,15 +303,16 @@ def _validated(model: type[_Config], data: dict[str, Any], about: str, *, flat: 
             config = model.model_validate(_without(data, waiting))
         except ValidationError as error:
             faults = faults_of(error)
-            found = {
+            placeholders = {
                 path: value for path, _ in faults if path != _BUNDLE_ID and has_placeholder(value := _at(data, path))
             }
-            if found.keys() <= waiting.keys():
-                named = [
-                    (path, WRITTEN_OUT if path in waiting else _missed(data, path, fault)) for path, fault in faults
-                ]
-                raise config_error(about, [(_as_written(path, flat=flat), fault) for path, fault in named]) from None
-            waiting |= found
+            if placeholders.keys() <= waiting.keys():
+                named = []
+                for path, fault in faults:
+                    shown = path[1:] if flat and len(path) > 1 and path[0] == "server_parameters" else path
+                    named.append((shown, WRITTEN_OUT if path in waiting else _missed(data, path, fault)))
+                raise config_error(about, named) from None
+            waiting |= placeholders
         else:
             config._waiting.update(waiting)
             return config
@@ -310,10 +323,6 @@ def _missed(data: Mapping[str, Any], path: FieldPath, fault: str) -> str:
     beside = {*data, *(holder if isinstance(holder := _at(data, path[:-1]), Mapping) else ())}
     near = closest_name(str(path[-1]), beside - {str(path[-1])}) if fault == MISSING else None
     return f"{fault}, or misspelt as {near!r}" if near else fault
-
-
-def _as_written(path: FieldPath, *, flat: bool) -> FieldPath:
-    return path[1:] if flat and len(path) > 1 and path[0] == "server_parameters" else path
 
 
 def _without(data: dict[Any, Any], paths: Mapping[FieldPath, str]) -> dict[Any, Any]:

@@ -6,62 +6,53 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from a2c_smcp.http.loopback import LOOPBACK_NAMES
-from a2c_smcp.mcp_host.config.fields import FieldContent, NonEmpty, Url, has_placeholder
-from a2c_smcp.mcp_host.config.validation import StrictModel, contents_of
-
-__all__ = ["SIGN_IN_CONTENTS", "SignInSettings"]
+from a2c_smcp.mcp_host.config.fields import FieldContent, NonEmpty, Url, fault, has_placeholder
+from a2c_smcp.mcp_host.config.inputs import StrictModel, contents_of
+from a2c_smcp.web import LOOPBACK_NAMES
 
 _LARGEST_PORT = 65535
 
 
-def _fault(text: str) -> PydanticCustomError:
-    return PydanticCustomError("config", text)
-
-
 def _scopes(value: object) -> object:
-    """Accept OAuth's own form, names separated by blanks."""
-    return value.split() if isinstance(value, str) and not has_placeholder(value) else value
-
-
-def _each_scope(scopes: list[str]) -> list[str]:
-    if any(not scope or set(scope) & set(' "\\') for scope in scopes):
-        raise _fault("must be a list of names without blanks and quotes")
-    return scopes
+    """Accept a list of scopes, or OAuth's own form: names separated by blanks."""
+    if isinstance(value, str) and not has_placeholder(value):
+        value = value.split()
+    if isinstance(value, list) and any(scope == "" or set(str(scope)) & set(' "\\') for scope in value):
+        raise fault("must be a list of names without blanks and quotes")
+    return value
 
 
 def _port(value: object) -> object:
     if isinstance(value, str) and value.isdecimal():  # an input that was typed in arrives as text
         value = int(value)
     if not has_placeholder(value) and (type(value) is not int or not 0 < value <= _LARGEST_PORT):
-        raise _fault(f"must be a port, 1 to {_LARGEST_PORT}")
+        raise fault(f"must be a port, 1 to {_LARGEST_PORT}")
     return value
 
 
 def _document(url: str) -> str:
     parts = urlsplit(url)
     if not has_placeholder(url) and (parts.scheme != "https" or parts.path in ("", "/")):
-        raise _fault('must be an https URL with a path, such as "https://example.com/client.json"')
+        raise fault('must be an https URL with a path, such as "https://example.com/client.json"')
     return url
 
 
 def _redirect(url: str) -> str:
     parts = urlsplit(url)
     if not has_placeholder(url) and (parts.scheme != "http" or parts.hostname not in LOOPBACK_NAMES or not parts.port):
-        raise _fault('must be a URL of this machine with a port, such as "http://localhost:8765/callback"')
+        raise fault('must be a URL of this machine with a port, such as "http://localhost:8765/callback"')
     return url
 
 
 class SignInSettings(StrictModel):
-    """How to sign in to a server. Without any of it, the client registers itself, and the owner signs in by browser.
+    """The sign-in at a server. Without any field, the client registers itself, and the owner signs in by browser.
 
-    `grant="client_credentials"` needs nobody: the client signs in for itself, with `client_secret`, or with a token
+    `grant="client_credentials"` needs no person: the client signs in for itself, with `client_secret`, or with a token
     that it signs with `private_key` (PEM). `client_metadata_url` is the address of a document that describes this
-    client, for providers that read such documents instead of registering clients. `issuer` is the authorization server
-    that the client belongs to; no other gets its secrets. `redirect_port` or `redirect_uri`: where the browser comes
-    back to; without them, a free port of 127.0.0.1.
+    client, for providers that read such documents instead of registering clients. `issuer` is the one authorization
+    server that the owner trusts, also on this machine or its network; no other gets the secrets of the client.
+    `redirect_port` or `redirect_uri`: where the browser comes back to; without them, a free port of 127.0.0.1.
     """
 
     grant: Annotated[Literal["authorization_code", "client_credentials"], FieldContent.SETTING] = "authorization_code"
@@ -72,9 +63,7 @@ class SignInSettings(StrictModel):
     ] = None
     private_key: Annotated[NonEmpty | None, FieldContent.SECRET] = None
     signing_algorithm: Annotated[NonEmpty | None, FieldContent.SETTING] = None
-    scopes: Annotated[list[str], BeforeValidator(_scopes), AfterValidator(_each_scope), FieldContent.NAME] = Field(
-        default_factory=list
-    )
+    scopes: Annotated[list[str], BeforeValidator(_scopes), FieldContent.NAME] = Field(default_factory=list)
     issuer: Annotated[Url | None, FieldContent.URL] = None
     client_metadata_url: Annotated[Annotated[Url, AfterValidator(_document)] | None, FieldContent.URL] = None
     redirect_port: Annotated[Annotated[int, BeforeValidator(_port)] | None, FieldContent.SETTING] = None
@@ -82,13 +71,18 @@ class SignInSettings(StrictModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> SignInSettings:
-        if fault := _misfit(self):
-            raise _fault(fault)
+        if misfit := _misfit(self):
+            raise fault(misfit)
+        if self.issuer is None and not (self.client_secret is None and self.private_key is None):
+            raise fault(
+                "client_secret and private_key need an issuer, the only authorization server that gets them, such as "
+                '"issuer": "https://auth.example.com"'
+            )
         return self
 
     @property
     def is_unattended(self) -> bool:
-        """Whether nobody has to be there for a sign-in."""
+        """True if a sign-in needs no person."""
         return self.grant == "client_credentials"
 
 
@@ -108,4 +102,4 @@ def _misfit(auth: Any) -> str:
 
 
 SIGN_IN_CONTENTS = contents_of(SignInSettings)
-"""What the fields of `auth` hold."""
+"""The contents of the fields of `auth`, by name."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -24,8 +25,6 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["enter", "temporary_folder"]
-
 _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 47, 4
 _CAPABILITIES = 64
 _CAPABILITY_VERSION = 0x20080522
@@ -33,7 +32,7 @@ _MOST_DESCRIPTORS = 65536
 _THREADS = 32
 """Threads for each process that is allowed."""
 _THREADS_OF_OTHERS = 2048
-"""How many more threads the user's other programs may start before this one cannot."""
+"""Threads that the user's other programs may start in addition before this one cannot."""
 _BEYOND_MEMORY = 2 * 1024**3
 """Bytes that one process may reserve beyond the limit of memory: what is reserved is often never used."""
 
@@ -106,7 +105,9 @@ def _set_limits(memory: int | None, processes: int | None) -> None:
     """
     limits = {resource.RLIMIT_CORE: 0}
     if processes is not None:
-        limits[resource.RLIMIT_NPROC] = _running_threads() + _THREADS * processes + _THREADS_OF_OTHERS
+        with open("/proc/loadavg", "rb") as averages:  # noqa: PTH123
+            running = int(averages.read().split()[3].partition(b"/")[2])  # on the machine: at least those of this user
+        limits[resource.RLIMIT_NPROC] = running + _THREADS * processes + _THREADS_OF_OTHERS
     if memory is not None:
         limits[resource.RLIMIT_DATA] = memory + _BEYOND_MEMORY
     for which, most in limits.items():
@@ -116,50 +117,84 @@ def _set_limits(memory: int | None, processes: int | None) -> None:
             resource.setrlimit(which, (lower, lower))
 
 
-def _running_threads() -> int:
-    """How many threads the machine has, and so at least as many as this user."""
-    with open("/proc/loadavg", "rb") as averages:  # noqa: PTH123
-        return int(averages.read().split()[3].partition(b"/")[2])
+# Folders for temporary files. Another server may be allowed to write there, and put links in place of folders at any
+# moment. So each folder is opened first, without following links, and all else is done inside the open folder.
+
+_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
 def temporary_folder(spec: dict[str, Any]) -> Iterator[None]:
-    """Make a folder that the process may write to, name it in its environment, and remove it at the end."""
+    """Make a folder that the process may write to, name it in its environment, and remove it at the end.
+
+    It is locked meanwhile. Those that are not were left by watchers that were killed, and are removed, too.
+    """
     sandbox = spec["sandbox"]
-    folder = os.path.join(sandbox["temporary"], f"a2c-sandbox-{os.urandom(8).hex()}")  # noqa: PTH118
-    os.mkdir(folder, stat.S_IRWXU)  # noqa: PTH102
-    sandbox["files"].append(["write", folder])
-    spec["env"] = {**dict.fromkeys(("TMPDIR", "TMP", "TEMP"), folder), **spec["env"]}
+    with _opened(os.open(sandbox["temporary"], _FOLDER)) as above:
+        name, folder = _new_folder(above)
+        with _opened(folder):
+            path = os.path.join(sandbox["temporary"], name)  # noqa: PTH118
+            sandbox["files"].append(["write", f"/proc/self/fd/{folder}"])  # this folder, whatever has its name by then
+            spec["env"] = {**dict.fromkeys(("TMPDIR", "TMP", "TEMP"), path), **spec["env"]}
+            try:
+                yield
+            finally:
+                _remove(above, name, folder)
+        for left in os.listdir(above):  # noqa: PTH208  # a descriptor
+            with contextlib.suppress(OSError), _opened(os.open(left, _FOLDER, dir_fd=above)) as folder:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(above, left, folder)
+
+
+def _new_folder(above: int) -> tuple[str, int]:
+    """Return the name and the descriptor of a locked folder; another watcher may remove it before it is locked."""
+    while True:
+        name = os.urandom(8).hex()
+        os.mkdir(name, stat.S_IRWXU, dir_fd=above)
+        with contextlib.suppress(FileNotFoundError):
+            folder = os.open(name, _FOLDER, dir_fd=above)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            if name in os.listdir(above):
+                return name, folder
+            os.close(folder)
+
+
+@contextlib.contextmanager
+def _opened(folder: int) -> Iterator[int]:
     try:
-        yield
+        yield folder
     finally:
-        _remove(folder)
+        os.close(folder)
 
 
-def _remove(folder: str) -> None:
-    """Remove a folder whose owner has ended. Links in it are removed, not followed.
+def _remove(above: int, name: str, folder: int) -> None:
+    """Remove an open folder. Links in it are removed, not followed.
 
     Folders in it are moved to its top before they are emptied: they may be nested deeper than a path can be long.
     """
-    left = [folder]
+    left = _emptied(folder, folder)
     while left:
-        emptied = left.pop()
+        inner = left.pop()
         with contextlib.suppress(OSError):
-            os.chmod(emptied, stat.S_IRWXU)  # noqa: PTH101
-            with os.scandir(emptied) as entries:
-                for entry in list(entries):
-                    if entry.is_dir(follow_symlinks=False):
-                        left.append(_moved_up(entry.path, folder))
-                    else:
-                        os.unlink(entry.path)  # noqa: PTH108
-            if emptied != folder:
-                os.rmdir(emptied)  # noqa: PTH106
+            with _opened(os.open(inner, _FOLDER, dir_fd=folder)) as opened:
+                left += _emptied(opened, folder)
+            os.rmdir(inner, dir_fd=folder)
     with contextlib.suppress(OSError):
-        os.rmdir(folder)  # noqa: PTH106
+        os.rmdir(name, dir_fd=above)
 
 
-def _moved_up(path: str, folder: str) -> str:
-    os.chmod(path, stat.S_IRWXU)  # noqa: PTH101  # else it could not be moved
-    top = os.path.join(folder, os.urandom(16).hex())  # noqa: PTH118
-    os.rename(path, top)  # noqa: PTH104
-    return top
+def _emptied(folder: int, top: int) -> list[str]:
+    """Remove the files of a folder, and move its folders to the top. Return the names of these."""
+    moved = []
+    with os.scandir(folder) as entries:
+        for entry in list(entries):
+            with contextlib.suppress(OSError):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=folder)
+                    continue
+                with _opened(os.open(entry.name, _FOLDER | os.O_PATH, dir_fd=folder)) as inner:
+                    os.chmod(f"/proc/self/fd/{inner}", stat.S_IRWXU)  # noqa: PTH101  # else it could not be moved
+                new = os.urandom(16).hex()
+                os.rename(entry.name, new, src_dir_fd=folder, dst_dir_fd=top)
+                moved.append(new)
+    return moved

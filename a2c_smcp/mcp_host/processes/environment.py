@@ -6,9 +6,35 @@ import os
 import shutil
 from collections.abc import Mapping
 
-__all__ = ["child_environment", "find_command", "proxies", "why_not_found"]
-
+_ON_WINDOWS = os.name == "nt"
 _SAFE = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR"})
+_SAFE_ON_WINDOWS = frozenset(
+    {
+        "ALLUSERSPROFILE",
+        "APPDATA",
+        "COMMONPROGRAMFILES",
+        "COMSPEC",
+        "HOMEDRIVE",
+        "HOMEPATH",
+        "LOCALAPPDATA",
+        "NUMBER_OF_PROCESSORS",
+        "OS",
+        "PATH",
+        "PATHEXT",
+        "PROCESSOR_ARCHITECTURE",
+        "PROGRAMDATA",
+        "PROGRAMFILES",
+        "PROGRAMFILES(X86)",
+        "SYSTEMDRIVE",
+        "SYSTEMROOT",
+        "TEMP",
+        "TMP",
+        "USERNAME",
+        "USERPROFILE",
+        "WINDIR",
+    }
+)
+"""Without these, hardly a program starts on Windows."""
 _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
 _CERTIFICATES = frozenset(
     {
@@ -34,8 +60,14 @@ _CERTIFICATES = frozenset(
 
 def child_environment(own: Mapping[str, str], configured: Mapping[str, str] | None) -> dict[str, str]:
     """Return the harmless variables of our own environment, and those that are configured for the child."""
-    inherited = {name: value for name, value in own.items() if _is_safe(name) and not value.startswith("()")}
-    return inherited | dict(configured or {})
+    safe = _SAFE_ON_WINDOWS if _ON_WINDOWS else _SAFE
+    inherited = {
+        name: value
+        for name, value in own.items()
+        if (name in safe or name.startswith("LC_") or name.upper() in _PROXIES | _CERTIFICATES)
+        and not value.startswith("()")
+    }
+    return inherited | {name.upper() if _ON_WINDOWS else name: value for name, value in (configured or {}).items()}
 
 
 def proxies(own: Mapping[str, str]) -> list[str]:
@@ -49,8 +81,20 @@ def find_command(command: str, cwd: str, environment: Mapping[str, str]) -> str 
     A command with a folder in it is relative to `cwd`; any other is searched on the PATH of the environment.
     """
     name = os.path.join(cwd, command) if _has_folder(command) else command  # noqa: PTH118
+    if _ON_WINDOWS:
+        return _find_on_windows(name, environment)
     path = shutil.which(name, path=environment.get("PATH", os.defpath))
     return os.path.abspath(path) if path else None  # noqa: PTH100
+
+
+def _find_on_windows(name: str, environment: Mapping[str, str]) -> str | None:
+    """Return a file with an ending of PATHEXT, such as `npx.cmd`. `shutil.which` would prefer the current folder."""
+    endings = environment.get("PATHEXT", ".com;.exe;.bat;.cmd").lower().split(";")
+    names = [name] if name.lower().endswith(tuple(endings)) else [name + ending for ending in endings]
+    listed = [folder.strip('"') for folder in environment.get("PATH", "").split(os.pathsep)]
+    folders = [""] if _has_folder(name) else filter(os.path.isabs, listed)
+    paths = (os.path.join(folder, each) for folder in folders for each in names)  # noqa: PTH118
+    return next(filter(os.path.isfile, paths), None)
 
 
 def why_not_found(command: str) -> str:
@@ -60,7 +104,3 @@ def why_not_found(command: str) -> str:
 
 def _has_folder(command: str) -> bool:
     return bool(os.path.dirname(command))  # noqa: PTH120  # pathlib takes "./x" for "x"
-
-
-def _is_safe(name: str) -> bool:
-    return name in _SAFE or name.startswith("LC_") or name.upper() in _PROXIES | _CERTIFICATES

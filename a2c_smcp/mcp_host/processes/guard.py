@@ -8,6 +8,8 @@ socket closed and starts another.
 
 The host owns one end of three pipes and of a control socket per process. On the control socket a watcher first answers
 with the pid or an error, later writes the exit code, and closes the socket when no process is left.
+
+Windows has no `fork` and passes no descriptors. There this process is the watcher, by means of a `job`.
 """
 
 from __future__ import annotations
@@ -20,23 +22,22 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from a2c_smcp.loops import in_thread
 from a2c_smcp.mcp_host.failures import ServerGone, StartFailed
-
-__all__ = ["GuardedProcess", "ProcessGuard"]
+from a2c_smcp.mcp_host.processes.job import JobControl, launch_in_job
 
 _PROGRAM = Path(__file__).with_name("guard_program.py")
 _PIPE_BYTES = 1024 * 1024
 _READ_AHEAD = 1024 * 1024
+_GUARD_SEES = ("LD_LIBRARY_PATH", "_A2C_WITHOUT_LINUX")
 _PLAIN, _SANDBOXED = b"+", b"s"
 
-Control = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Control = tuple[asyncio.StreamReader, asyncio.StreamWriter | JobControl]
+"""Reports of a watcher, and orders to it."""
 Intercept = Callable[[bytes], bool]
-"""Returns whether it has handled these bytes; those that it has not are read as usual."""
+"""Handles bytes as they arrive; returns False for those to be read as usual."""
 
 
 class _Interceptable(asyncio.StreamReaderProtocol):
@@ -53,61 +54,51 @@ class _Interceptable(asyncio.StreamReaderProtocol):
             super().data_received(data)
 
 
-@dataclass(frozen=True, slots=True)
-class Pipes:
-    """Our ends of the pipes of a process."""
+class _ReadPipe(NamedTuple):
+    """Our end of a pipe that a process writes to."""
 
-    stdin: asyncio.StreamWriter
-    stdout: asyncio.StreamReader
-    _stdout_transport: asyncio.ReadTransport
-    _stdout_protocol: _Interceptable
-    stderr: asyncio.StreamReader
-    _stderr_transport: asyncio.ReadTransport
-    _stderr_protocol: _Interceptable
+    reader: asyncio.StreamReader
+    transport: asyncio.ReadTransport
+    protocol: _Interceptable
 
-    async def read(self, most: int, intercept: Intercept | None) -> bytes:
-        self._stdout_protocol.intercept = intercept
-        try:
-            return await self.stdout.read(most)
-        finally:
-            self._stdout_protocol.intercept = None
-
-    async def pause(self, seconds: float) -> None:
-        if self._stdout_transport.is_reading():
-            self._stdout_transport.pause_reading()
-            await asyncio.sleep(seconds)
-            self._stdout_transport.resume_reading()
-
-    def close(self) -> None:
-        self.stdin.close()
-        self._stdout_transport.close()
-        self._stderr_transport.close()
+    @classmethod
+    async def open(cls, pipe: Any) -> _ReadPipe:
+        reader = asyncio.StreamReader(limit=_READ_AHEAD)
+        connect = asyncio.get_running_loop().connect_read_pipe
+        return cls(reader, *await connect(lambda: _Interceptable(reader), pipe))
 
 
 class GuardedProcess:
     """A running process with its pipes. `exited` is set at its end, `gone` when none of its descendants is left."""
 
-    def __init__(self, pid: int, pipes: Pipes, control: Control) -> None:
+    def __init__(
+        self, pid: int, control: Control, stdin: asyncio.StreamWriter, stdout: _ReadPipe, stderr: _ReadPipe
+    ) -> None:
         self.pid = pid
-        self.stdin = pipes.stdin
-        self.stdout = pipes.stdout
-        self.stderr = pipes.stderr
+        self.stdin, self.stdout, self.stderr = stdin, stdout.reader, stderr.reader
         self.exit_code: int | None = None
         self.excess = ""
         """Why its watcher has ended it; empty if it has not."""
         self.exited = asyncio.Event()
         self.gone = asyncio.Event()
-        self._pipes = pipes
+        self._out, self._err = stdout, stderr
         self._reports, self._orders = control
         self._listening = asyncio.get_running_loop().create_task(self._listen())
 
     async def read(self, most: int, intercept: Intercept | None) -> bytes:
         """Return the next bytes of stdout that `intercept` does not handle; it is called as soon as they arrive."""
-        return await self._pipes.read(most, intercept)
+        self._out.protocol.intercept = intercept
+        try:
+            return await self.stdout.read(most)
+        finally:
+            self._out.protocol.intercept = None
 
     async def pause(self, seconds: float) -> None:
         """Leave stdout unread for a moment."""
-        await self._pipes.pause(seconds)
+        if self._out.transport.is_reading():
+            self._out.transport.pause_reading()
+            await asyncio.sleep(seconds)
+            self._out.transport.resume_reading()
 
     async def end(self, *, grace: float, term: float, limit: float) -> None:
         """Close stdin, wait `grace`, send SIGTERM, wait `term`, send SIGKILL. Return within `limit` seconds."""
@@ -121,7 +112,8 @@ class GuardedProcess:
             self._listening.cancel()  # the watcher goes on without us
         finally:
             self._orders.close()
-            self._pipes.close()
+            self._out.transport.close()
+            self._err.transport.close()
 
     async def _listen(self) -> None:
         try:
@@ -155,9 +147,13 @@ class ProcessGuard:
         sandbox: Mapping[str, Any] | None = None,
     ) -> GuardedProcess:
         """Start the program at `path`. Raises `StartFailed` if it cannot be executed, or not in this sandbox."""
-        if not hasattr(socket, "send_fds"):
-            raise StartFailed("servers over stdio are not run on Windows itself, but on WSL; those over HTTP are")
         with ExitStack() as failing:
+            if os.name == "nt":
+                job, process = launch_in_job(path, argv, env, cwd)
+                failing.callback(job.close)
+                pipes = await _open_pipes(process.stdin, process.stdout, process.stderr)
+                failing.pop_all()
+                return GuardedProcess(process.pid, (job.reports, job), *pipes)
             ours, theirs = socket.socketpair()
             failing.callback(ours.close)
             ends = _PipeEnds(failing)
@@ -166,13 +162,13 @@ class ProcessGuard:
             finally:
                 theirs.close()
                 ends.close_theirs()
-            control = await asyncio.open_unix_connection(sock=ours)
-            failing.callback(control[1].close)
+            reports, orders = control = await asyncio.open_unix_connection(sock=ours)
+            failing.callback(orders.close)
             spec = {"path": path, "argv": [*argv], "env": {**env}, "cwd": cwd, "host": os.getpid(), "sandbox": sandbox}
-            answer = await _ask(control, spec)
+            answer = await _ask(reports, orders, spec)
             if problem := answer.get("error"):
                 raise StartFailed(problem)
-            child = GuardedProcess(answer["pid"], await ends.open_ours(), control)
+            child = GuardedProcess(answer["pid"], control, *await ends.open_ours())
             failing.pop_all()
         return child
 
@@ -183,7 +179,12 @@ class ProcessGuard:
             self._socket.close()
         self._socket = self._process = None
         if process is not None:
-            await in_thread(_await_exit, process)  # also when the interpreter is about to end
+            # No thread waits: since Python 3.12 none can be started while the interpreter ends.
+            for _ in range(200):
+                if process.poll() is not None:
+                    break
+                await asyncio.sleep(0.01)
+            _await_exit(process, 0)
 
     def _send(self, descriptors: list[int], kind: bytes) -> None:
         try:
@@ -201,7 +202,7 @@ class ProcessGuard:
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env={name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"},
+                    env={name: value for name, value in os.environ.items() if name in _GUARD_SEES},
                     cwd="/",
                     start_new_session=True,
                 )
@@ -210,7 +211,7 @@ class ProcessGuard:
     def _forget(self) -> None:
         if self._socket is not None and self._process is not None:
             self._socket.close()
-            _await_exit(self._process)
+            _await_exit(self._process, 2)
         self._socket = self._process = None
 
 
@@ -231,20 +232,26 @@ class _PipeEnds:
         for descriptor in self.theirs:
             os.close(descriptor)
 
-    async def open_ours(self) -> Pipes:
-        stdin, stdout, stderr = self._ours
-        with ExitStack() as failing:
-            writer = await _writer(stdin)
-            failing.callback(writer.close)
-            out = await _reader(stdout)
-            failing.callback(out[1].close)
-            err = await _reader(stderr)
-            failing.pop_all()
-        return Pipes(writer, *out, *err)
+    async def open_ours(self) -> tuple[asyncio.StreamWriter, _ReadPipe, _ReadPipe]:
+        return await _open_pipes(*self._ours)
 
 
-async def _ask(control: Control, spec: dict[str, Any]) -> dict[str, Any]:
-    reports, orders = control
+async def _open_pipes(stdin: Any, stdout: Any, stderr: Any) -> tuple[asyncio.StreamWriter, _ReadPipe, _ReadPipe]:
+    loop = asyncio.get_running_loop()
+    with ExitStack() as failing:
+        transport, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), stdin
+        )
+        writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        failing.callback(writer.close)
+        out = await _ReadPipe.open(stdout)
+        failing.callback(out.transport.close)
+        err = await _ReadPipe.open(stderr)
+        failing.pop_all()
+    return writer, out, err
+
+
+async def _ask(reports: asyncio.StreamReader, orders: asyncio.StreamWriter, spec: dict[str, Any]) -> dict[str, Any]:
     orders.write(json.dumps(spec).encode() + b"\n")
     await orders.drain()
     line = await reports.readline()
@@ -252,21 +259,6 @@ async def _ask(control: Control, spec: dict[str, Any]) -> dict[str, Any]:
         raise ServerGone("its guard process was killed")
     answer: dict[str, Any] = json.loads(line)
     return answer
-
-
-async def _writer(pipe: Any) -> asyncio.StreamWriter:
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.connect_write_pipe(
-        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), pipe
-    )
-    return asyncio.StreamWriter(transport, protocol, None, loop)
-
-
-async def _reader(pipe: Any) -> tuple[asyncio.StreamReader, asyncio.ReadTransport, _Interceptable]:
-    reader = asyncio.StreamReader(limit=_READ_AHEAD)
-    connect = asyncio.get_running_loop().connect_read_pipe
-    transport, protocol = await connect(lambda: _Interceptable(reader), pipe)
-    return reader, transport, protocol
 
 
 def _widen(pipe: int) -> None:
@@ -279,9 +271,9 @@ def _widen(pipe: int) -> None:
         return
 
 
-def _await_exit(process: subprocess.Popen[bytes]) -> None:
+def _await_exit(process: subprocess.Popen[bytes], limit: float) -> None:
     try:
-        process.wait(2)
+        process.wait(limit)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -26,9 +26,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-__all__ = ["serve", "watch"]
-
-_ON_LINUX = sys.platform == "linux"
+_ON_LINUX = sys.platform == "linux" and "_A2C_WITHOUT_LINUX" not in os.environ
+"""True if calls of Linux alone may be used. Tests switch them off, to see what other systems have."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _HOST_GONE = (0.3, 0.5)  # seconds to wait before SIGTERM, and before SIGKILL
@@ -48,7 +47,9 @@ def serve(host: socket.socket) -> None:
         if not message:
             return
         if message == _SANDBOXED:
-            _load_sandbox()
+            with contextlib.suppress(ImportError):  # the watcher reports it
+                for name in ("confinement", "landlock", "process_tree", "syscall_filter"):
+                    _beside(name)  # once, for all watchers that are forked from now on
         if os.fork() == 0:
             host.close()
             os.open(os.devnull, os.O_RDONLY)  # in its place: a pipe of ours with the number of stdin would be lost
@@ -96,13 +97,6 @@ def _sandbox(spec: dict[str, Any]) -> Iterator[Any]:
         return
     with _beside("confinement").temporary_folder(spec):
         yield _beside("process_tree").TreeLimits(spec["sandbox"], _descendants)
-
-
-def _load_sandbox() -> None:
-    """Import what sandboxes need once, for all watchers that are forked from now on."""
-    with contextlib.suppress(ImportError):  # the watcher reports it
-        for name in ("confinement", "landlock", "process_tree", "syscall_filter"):
-            _beside(name)
 
 
 def _beside(name: str) -> Any:
@@ -184,7 +178,7 @@ class _Watcher:
                     os.kill(pid, number)
 
     def _reap(self) -> bool:
-        """Return whether a descendant is left."""
+        """Wait for ended descendants. Return False if none is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -195,7 +189,7 @@ class _Watcher:
                     self._limits.release()
                 return True
             if self._limits and pid == self._limits.ender_pid and self._leader_lives:
-                self._begin(*_LEADER_GONE)  # nobody else could end it: without an ender there is no server
+                self._begin(*_LEADER_GONE)  # without an ender there is no way to end it
             if pid == self._leader and self._leader_lives:
                 self._leader_lives = False
                 _report(self._control, {"exit": os.waitstatus_to_exitcode(status)})
@@ -209,7 +203,7 @@ def _escalation(term: float) -> Iterator[tuple[int, float]]:
 
 
 def _launch(spec: dict[str, Any], stdio: list[int], limits: Any) -> tuple[int, str]:
-    """Return the process id, and what was wrong; empty if nothing was."""
+    """Return the process id, and the problem; empty if there is none."""
     failed, failing = os.pipe()
     watcher = os.getpid()
     pid = os.fork()
@@ -251,11 +245,11 @@ def _descendants(root: int) -> list[int]:
             with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as stat:  # noqa: PTH123
                 parent = int(stat.read().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry))
-    found, generation = list[int](), [root]
+    descendants, generation = list[int](), [root]
     while generation:
         generation = [child for parent in generation for child in children.get(parent, ())]
-        found += generation
-    return found
+        descendants += generation
+    return descendants
 
 
 def _child_signals() -> socket.socket:
@@ -269,8 +263,8 @@ def _child_signals() -> socket.socket:
 def _pidfd(pid: int) -> int | None:
     """Return a descriptor that reports the end of a process; `None` where the system has none."""
     try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
+        return os.pidfd_open(pid) if _ON_LINUX else None
+    except OSError:
         return None
 
 

@@ -17,8 +17,6 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-__all__ = ["BY_ABI", "SIGNALS_SINCE", "abi", "give_up_privileges", "restrict", "separate"]
-
 BY_ABI = {
     1: ("5.13", "files"),
     2: ("5.19", "moving files between folders"),

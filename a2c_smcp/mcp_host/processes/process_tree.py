@@ -14,8 +14,6 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["FindAll", "TreeLimits"]
-
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _ROUNDS = 100
 _OFTEN, _SELDOM = 0.02, 0.1
@@ -28,7 +26,7 @@ FindAll = Callable[[int], list[int]]
 
 
 class TreeLimits:
-    """How many processes there may be, and how much resident memory they may use in all; `None` for no limit.
+    """The limits on the number of processes and on their resident memory in all; `None` for no limit.
 
     `ender` is the socket of the process in the sandbox that ends all others there (`confinement`); `ender_pid` is 0
     where there is none. The other end, `orders`, is for the child.
@@ -47,8 +45,8 @@ class TreeLimits:
         """Learn of the ender, after the child has executed its program."""
         self.orders.close()
         with contextlib.suppress(OSError):
-            if said := self.ender.recv(4):
-                (self.ender_pid,) = struct.unpack("=i", said)
+            if message := self.ender.recv(4):
+                (self.ender_pid,) = struct.unpack("=i", message)
 
     def exceeded(self) -> str:
         """Return which limit is exceeded, as the end of a sentence; empty if none is.
@@ -74,14 +72,14 @@ class TreeLimits:
         if (most := self._memory) is None:
             return ""
         used = sum(map(_resident, pids))
-        if used > most and (used := _without_sharing(pids)) > most:
+        if used > most and (used := sum(map(_proportional, pids))) > most:  # that takes longer to find out
             return f"it used {used // _MIB} MiB of memory, and {most // _MIB} MiB are allowed"
         if 2 * used > most:
             self.interval = _OFTEN
         return ""
 
     def is_empty(self) -> bool:
-        """Return whether only the ender is left."""
+        """True if only the ender is left."""
         return not self._count(1)[0]
 
     def release(self) -> None:
@@ -97,9 +95,9 @@ class TreeLimits:
 
     def _count(self, most: int | None) -> tuple[list[int], int]:
         """Return the descendants, at most this many, and how many threads these have."""
-        found = _by_children(os.getpid(), self.ender_pid, most)
-        if found is not None:
-            return found
+        counted = _by_children(os.getpid(), self.ender_pid, most)
+        if counted is not None:
+            return counted
         pids = [pid for pid in self._find_all(os.getpid()) if pid != self.ender_pid]
         return pids, len(pids)
 
@@ -154,12 +152,8 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def _without_sharing(pids: Iterable[int]) -> int:
-    """Return the memory of all of them, in which a page that several share counts once. It takes longer to find out."""
-    return sum(map(_proportional, pids))
-
-
 def _proportional(pid: int) -> int:
+    """Return the memory of a process, with its part of the pages that several processes share."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:  # noqa: PTH123
             return next(int(line.split()[1]) * 1024 for line in rollup if line.startswith(b"Pss:"))

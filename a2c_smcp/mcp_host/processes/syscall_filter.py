@@ -17,8 +17,6 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["install", "is_possible"]
-
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _PR_GET_SECCOMP = 21
 _LOAD, _EQUALS, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -75,7 +73,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def is_possible() -> bool:
-    """Return whether this machine's calls are known, and its kernel has filters."""
+    """True if this machine's calls are known, and its kernel has filters."""
     if sys.platform != "linux" or os.uname().machine not in _MACHINES:
         return False
     return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0)
@@ -85,17 +83,20 @@ def install(*, ports: bool | None, unix: bool, watches: bool, modes: bool) -> No
     """Filter all later calls of this process. Raises `OSError`. It must have given up new privileges before.
 
     `ports`: whether it may connect to some TCP ports, and so use UDP, which finds their addresses; `None` for all
-    sockets. `unix`: whether it may use Unix sockets. `watches`: whether it may be told of changes in folders, of which
-    it learns the names of files. `modes`: whether it may change modes, owners and attributes of files.
+    sockets. `unix`: whether it may use Unix sockets; it may listen on them if it may connect to no port.
+    `watches`: whether it may be told of changes in folders, of which it learns the names of files. `modes`: whether it
+    may change modes, owners and attributes of files.
     """
     architecture, calls = _MACHINES[os.uname().machine]
     program = [
         *_beginning(architecture, calls),
-        *_about_files(calls, watches=watches, modes=modes),
+        *([] if watches else _all(calls, _WATCHES, _DENIED)),
+        # Modes stay as they are, without an error: temporary files need none, and many programs copy them with a file.
+        *([] if modes else [*_all(calls, _MODES, _NO_EFFECT), *_all(calls, _ATTRIBUTES, _NOT_SUPPORTED)]),
         *_about_sockets(calls, ports=ports, unix=unix),
         (_RETURN, 0, 0, _ALLOW),
     ]
-    code = b"".join(struct.pack("=HBBI", *each) for each in program)
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     memory = ctypes.create_string_buffer(code, len(code))
     described = struct.pack("@HP", len(code) // 8, ctypes.addressof(memory))
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_SECCOMP, _MODE_FILTER, described, 0, 0) < 0:
@@ -104,38 +105,36 @@ def install(*, ports: bool | None, unix: bool, watches: bool, modes: bool) -> No
 
 def _beginning(architecture: int, calls: dict[str, int]) -> list[Instruction]:
     """Leave the number of the call loaded, and deny what no sandboxed process may do."""
-    code = [(_LOAD, 0, 0, _ARCHITECTURE), *_unless(architecture, _UNKNOWN), (_LOAD, 0, 0, _NUMBER)]
+    code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUALS, 1, 0, architecture), (_RETURN, 0, 0, _UNKNOWN)]
+    code.append((_LOAD, 0, 0, _NUMBER))
     if calls is _X86:
         code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _UNKNOWN)]
     others = [(_LOAD, 0, 0, _of_argument(0)), *_if(0, [(_RETURN, 0, 0, _ALLOW)]), (_RETURN, 0, 0, _NOT_PERMITTED)]
     return [*code, *_all(calls, _NEVER, _UNKNOWN), *_if(calls["prlimit64"], others)]
 
 
-def _about_files(calls: dict[str, int], *, watches: bool, modes: bool) -> list[Instruction]:
-    """Modes stay as they are, without an error: temporary files need none, and many programs copy them with a file."""
-    code = [] if watches else _all(calls, _WATCHES, _DENIED)
-    return code if modes else [*code, *_all(calls, _MODES, _NO_EFFECT), *_all(calls, _ATTRIBUTES, _NOT_SUPPORTED)]
-
-
 def _about_sockets(calls: dict[str, int], *, ports: bool | None, unix: bool) -> list[Instruction]:
     code: list[Instruction] = []
     if ports is None:
         return code
-    if not unix:
+    if ports or not unix:  # a socket of TCP that listens without `bind` is bound to a port, at every address
         code += _if(calls["listen"], [(_RETURN, 0, 0, _DENIED)])
-        code += _if(calls["socketpair"], _pair())
+    code += _if(calls["socketpair"], _pair(unix=unix))
     for name, argument in _FLAGS.items():
         fast_open = [(_LOAD, 0, 0, _of_argument(argument)), (_ANY_BIT, 0, 1, _FAST_OPEN), (_RETURN, 0, 0, _DENIED)]
         code += _if(calls[name], [*fast_open, (_RETURN, 0, 0, _ALLOW)])
     return [*code, *_if(calls["socket"], _socket(ports=ports, unix=unix))]
 
 
-def _pair() -> list[Instruction]:
-    """Deny two connected sockets of datagrams: each of them can still send to any other Unix socket."""
-    code: list[Instruction] = [(_LOAD, 0, 0, _of_argument(1)), (_AND, 0, 0, _KIND_MASK)]
-    for kind in (_STREAM, _PACKETS):
-        code += _if(kind, [(_RETURN, 0, 0, _ALLOW)])
-    return [*code, _REFUSE]
+def _pair(*, unix: bool) -> list[Instruction]:
+    """Deny two connected sockets of datagrams: each of them can still send to any other Unix socket.
+
+    Those of other families than Unix, such as TIPC, can send elsewhere, too.
+    """
+    allowed: list[Instruction] = [(_RETURN, 0, 0, _ALLOW)]
+    kinds = [instruction for kind in (_STREAM, _PACKETS) for instruction in _if(kind, allowed)]
+    of_unix = allowed if unix else [(_LOAD, 0, 0, _of_argument(1)), (_AND, 0, 0, _KIND_MASK), *kinds, _REFUSE]
+    return [(_LOAD, 0, 0, _of_argument(0)), *_if(_UNIX, of_unix), _REFUSE]
 
 
 def _socket(*, ports: bool, unix: bool) -> list[Instruction]:
@@ -155,24 +154,20 @@ _REFUSE: Instruction = (_RETURN, 0, 0, _DENIED)
 
 def _protocol(allowed: Iterable[int]) -> list[Instruction]:
     code: list[Instruction] = [(_LOAD, 0, 0, _of_argument(2))]
-    for each in allowed:
-        code += _if(each, [(_RETURN, 0, 0, _ALLOW)])
+    for protocol in allowed:
+        code += _if(protocol, [(_RETURN, 0, 0, _ALLOW)])
     return [*code, _REFUSE]
 
 
 def _all(calls: dict[str, int], names: Iterable[str], outcome: int) -> list[Instruction]:
     """Return this outcome for all of these calls, as far as the machine has them."""
     known = [calls[name] for name in names if name in calls]
-    return [each for number in known for each in _if(number, [(_RETURN, 0, 0, outcome)])]
+    return [instruction for number in known for instruction in _if(number, [(_RETURN, 0, 0, outcome)])]
 
 
 def _if(value: int, then: list[Instruction]) -> list[Instruction]:
     """Run these instructions if the loaded number is this value. They have to end with a return."""
     return [(_EQUALS, 0, len(then), value), *then]
-
-
-def _unless(value: int, outcome: int) -> list[Instruction]:
-    return [(_EQUALS, 1, 0, value), (_RETURN, 0, 0, outcome)]
 
 
 def _of_argument(position: int) -> int:

@@ -11,8 +11,6 @@ from typing import Any
 
 from vrl_python import VRLRuntime
 
-__all__ = ["MEMORY", "answer"]
-
 MEMORY = 64 * 1024 * 1024
 
 _runtimes: dict[str, Any] = {}

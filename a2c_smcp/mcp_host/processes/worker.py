@@ -9,15 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = [
-    "LARGEST_ANSWER",
-    "Worker",
-    "WorkerDied",
-    "WorkerNotStarted",
-    "WorkerTooSlow",
-    "worker_command",
-]
-
 LARGEST_ANSWER = 16 * 1024 * 1024
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name == "SYSTEMROOT"}
 """All that a worker gets of our environment: the folder of Windows, without which no program runs there."""
@@ -28,7 +19,7 @@ _KILLED_WITHIN = 5.0
 
 
 def worker_command(module: Path) -> list[str]:
-    """The command of a worker that answers with the module of this path; see `worker_program`."""
+    """Return the command of a worker that answers with the module of this path; see `worker_program`."""
     return [sys.executable, "-I", str(Path(__file__).with_name("worker_program.py")), str(module)]
 
 
@@ -70,7 +61,7 @@ class Worker:
                     await self._answered(self._process, b"", _STARTED_WITHIN)  # the worker is ready
                 except (WorkerDied, WorkerTooSlow):
                     raise WorkerNotStarted("could not be started") from None
-            return await self._answered(self._process, _with_length(request), limit)
+            return await self._answered(self._process, len(request).to_bytes(4, "big") + request, limit)
 
     async def close(self) -> None:
         async with self._turn:
@@ -87,7 +78,8 @@ class Worker:
             raise WorkerTooSlow(f"took longer than {limit:g} s") from None
         except (OSError, EOFError):
             await self._end()
-            raise WorkerDied(_how_it_ended(process.returncode)) from None
+            code = process.returncode or 0
+            raise WorkerDied(f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}") from None
         except asyncio.CancelledError:  # a later request must not read the answer to this one
             _kill(process)
             await self._end()
@@ -140,11 +132,3 @@ async def _exchange(process: asyncio.subprocess.Process, data: bytes) -> bytes:
     if size > LARGEST_ANSWER:
         raise EOFError
     return await process.stdout.readexactly(size)
-
-
-def _with_length(request: bytes) -> bytes:
-    return len(request).to_bytes(4, "big") + request
-
-
-def _how_it_ended(code: int | None) -> str:
-    return f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"

@@ -18,8 +18,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["main"]
-
 LONGEST_ANSWER = 10
 """Seconds. The parent process waits less: this ends a worker whose parent is gone."""
 
@@ -29,7 +27,7 @@ def main(path: str) -> None:
     _give_up_rights(module.MEMORY)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     _write(answers, b"")
-    while request := _read(requests):
+    while request := requests.read(int.from_bytes(requests.read(4), "big")):
         _set_alarm(LONGEST_ANSWER)
         answer = module.answer(request)
         _set_alarm(0)
@@ -43,10 +41,6 @@ def _loaded(path: str) -> Any:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _read(requests: BinaryIO) -> bytes:
-    return requests.read(int.from_bytes(requests.read(4), "big"))
 
 
 def _write(answers: BinaryIO, answer: bytes) -> None:
@@ -72,7 +66,7 @@ def _give_up_rights(memory: int) -> None:
 
 
 def _size() -> int:
-    """Bytes of the address space in use; 1 GiB where the system does not tell."""
+    """Return the bytes of the address space in use; 1 GiB if they are unknown."""
     try:
         return int(Path("/proc/self/statm").read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

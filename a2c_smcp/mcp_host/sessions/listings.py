@@ -7,27 +7,16 @@ possible and left out otherwise.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias, TypeGuard
+import math
+from collections.abc import Iterable
+from typing import Any
 
 import anyio
 
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.mcp_host.limits import HostLimits
+from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
 from a2c_smcp.protocol.codec import dumps
-
-__all__ = [
-    "MAX_TOOLS",
-    "MAX_TOOL_BYTES",
-    "WINDOW_SCHEME",
-    "AskForPage",
-    "ToolList",
-    "WindowList",
-    "read_pages",
-    "repaired_tool",
-    "uris_of",
-    "wrong_headers",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +25,7 @@ MAX_TOOLS, MAX_TOOL_BYTES, MAX_LISTED_BYTES = 1000, 64 * 1024, 4 * 1024 * 1024
 MAX_WINDOWS = 1000
 WINDOW_SCHEME = "window://"
 _NAMED = 5
+_NEVER = MAX_TOOL_BYTES + 1  # the size of an item that is not JSON
 _LONGEST_NAME = 256
 _LONGEST_URI = 2048
 _OPTIONAL: dict[str, type] = {
@@ -49,28 +39,26 @@ _OPTIONAL: dict[str, type] = {
 }
 
 
-AskForPage: TypeAlias = Callable[[str | None], Awaitable[dict[str, Any]]]
-"""Asks for the page at this cursor."""
-
-
 async def read_pages(
-    ask: AskForPage,
-    field: str,
-    into: ToolList | WindowList,
-    policy: HostPolicy,
-    name: str,
+    client: SDKClient, field: str, into: ToolList | WindowList, policy: HostLimits, name: str
 ) -> float | None:
-    """Read all pages, or those that come in time. Raises `TimeoutError` if none comes.
+    """Read all pages of `tools` or `resources`, or those that come in time. Raises `TimeoutError` if none comes.
 
     Return for how many seconds the list may be kept (`ttlMs` of 2026-07-28); `None` if the server does not say.
     """
     cursor: str | None = None
     seen: set[str] = set()
     ttl: float | None = None
-    with anyio.move_on_after(policy.listing_limit):
+    with anyio.move_on_after(_limit(field, policy)):
         for _ in range(policy.listing_pages):
-            page = await ask(cursor)
-            ttl = min(filter(None, (ttl, _ttl_of(page, policy))), default=None)
+            with anyio.move_on_after(policy.request_limit) as waiting:
+                page = await client.page(field, cursor)
+            if waiting.cancelled_caught:
+                break
+            page_ttl = page.get("ttlMs")
+            if type(page_ttl) is int and page_ttl > 0:  # 0: no item may be kept, which says nothing about the list
+                page_ttl = max(page_ttl / 1000, policy.shortest_ttl)
+                ttl = page_ttl if ttl is None else min(ttl, page_ttl)
             listed = page.get(field)
             if not into.take(listed if isinstance(listed, list) else []):
                 return ttl
@@ -86,19 +74,23 @@ async def read_pages(
     return ttl
 
 
-def _ttl_of(page: dict[str, Any], policy: HostPolicy) -> float | None:
-    """Of a page that is out of date at once nothing can be kept, so it says nothing about how long a list is."""
-    ttl = page.get("ttlMs")
-    return max(ttl / 1000, policy.shortest_ttl) if type(ttl) is int and ttl > 0 else None
+def _limit(field: str, policy: HostLimits) -> float:
+    """Return the seconds for a list. A `timeout` may extend that of tools: a server is used without late windows."""
+    extends = field == "tools" and policy.request_limit != math.inf
+    return max(policy.listing_limit, policy.request_limit) if extends else policy.listing_limit
 
 
 def wrong_headers(listed: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[str]:
-    """Warnings about tools that are not kept because of the headers that they ask for."""
+    """Return warnings about tools that are not kept because of the headers that they ask for."""
     names = sorted({tool["name"] for tool in listed} - {tool["name"] for tool in kept})
-    warnings = [f"tool {name!r} is left out: its schema has a wrong x-mcp-header" for name in names[:_NAMED]]
-    if (more := len(names) - _NAMED) > 0:
-        warnings.append(f"{more} more tools are left out for a wrong x-mcp-header")
-    return warnings
+    warnings = [f"tool {name!r} is left out: its schema has a wrong x-mcp-header" for name in names]
+    return _shortened(warnings, "a wrong x-mcp-header")
+
+
+def _shortened(warnings: list[str], reason: str) -> list[str]:
+    """Return the first warnings, and how many more there are for this reason."""
+    rest = len(warnings) - _NAMED
+    return [*warnings[:_NAMED], *([f"{rest} more tools are left out for {reason}"] if rest > 0 else [])]
 
 
 def repaired_tool(raw: object) -> dict[str, Any] | None:
@@ -132,9 +124,7 @@ class ToolList:
 
     @property
     def warnings(self) -> list[str]:
-        warnings = self._too_large[:_NAMED]
-        if (more := len(self._too_large) - _NAMED) > 0:
-            warnings.append(f"{more} more tools are left out for their size")
+        warnings = _shortened(self._too_large, "their size")
         if self._unusable:
             warnings.append(f"{self._unusable} of the tools it lists cannot be used")
         if self._beyond:
@@ -143,7 +133,7 @@ class ToolList:
         return warnings
 
     def take(self, listed: list[object]) -> bool:
-        """Add a page. Return whether more are wanted."""
+        """Add a page. Return True if there is room for more."""
         for place, raw in enumerate(listed):
             if len(self) == MAX_TOOLS or self._room <= 0:
                 self._beyond += len(listed) - place
@@ -158,9 +148,8 @@ class ToolList:
             self._unusable += 1
             return
         if size > MAX_TOOL_BYTES:
-            name = tool["name"]
             self._too_large.append(
-                f"tool {name!r} is left out: it has {size} bytes, at most {MAX_TOOL_BYTES} are taken"
+                f"tool {tool['name']!r} is left out: it has {size} bytes, at most {MAX_TOOL_BYTES} are taken"
             )
             return
         self._room -= size
@@ -168,7 +157,7 @@ class ToolList:
 
 
 class WindowList:
-    """The resources that are windows, in the server's own order, each URI once."""
+    """The resources that are windows, in the server's own order, each URI once, with what decides the desktop."""
 
     def __init__(self) -> None:
         self._windows: dict[str, dict[str, Any]] = {}
@@ -181,17 +170,24 @@ class WindowList:
         return list(self._windows.values())
 
     def take(self, listed: list[object]) -> bool:
-        """Add a page. Return whether more are wanted."""
+        """Add a page. Return True if there is room for more."""
         for raw in listed:
-            if len(self) < MAX_WINDOWS and _is_window(raw):
-                self._windows.setdefault(raw["uri"], raw)
+            uri = raw.get("uri") if isinstance(raw, dict) else None
+            if not isinstance(raw, dict) or not isinstance(uri, str) or len(self) >= MAX_WINDOWS:
+                continue
+            if uri.startswith(WINDOW_SCHEME) and len(uri) <= _LONGEST_URI and (_size(raw) or _NEVER) <= MAX_TOOL_BYTES:
+                self._windows.setdefault(uri, _window(uri, raw))
         return len(self) < MAX_WINDOWS
 
 
-def _is_window(raw: object) -> TypeGuard[dict[str, Any]]:
-    uri = raw.get("uri") if isinstance(raw, dict) else None
-    is_one = isinstance(uri, str) and uri.startswith(WINDOW_SCHEME) and len(uri) <= _LONGEST_URI
-    return is_one and isinstance(raw, dict) and (_size(raw) or MAX_TOOL_BYTES + 1) <= MAX_TOOL_BYTES
+def _window(uri: str, resource: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a window that decide the desktop: a change of any other is none (WIRE §8)."""
+    window: dict[str, Any] = {"uri": uri}
+    for field, key in (("annotations", "priority"), ("_meta", "fullscreen")):
+        about = resource.get(field)
+        if isinstance(about, dict) and key in about:
+            window[field] = {key: about[key]}
+    return window
 
 
 def _size(listed: dict[str, Any]) -> int | None:

@@ -1,7 +1,7 @@
 """One session with one MCP server.
 
 **Owner.** One task (`_run`) opens the transport and the SDK's client, uses them and closes them. No other may: their
-cancel scopes have to be left by the task that entered them. A caller makes a `InFlightRequest` and awaits its outcome;
+cancel scopes have to be left by the task that entered them. A caller makes a `PendingRequest` and awaits its outcome;
 the request itself is sent directly by the transport, or by a task in the owner's task group.
 
 **States.** new, starting (`_run` is running), ready (`_ready` is set, `_tasks` is there), failed (`_failure` is set).
@@ -27,24 +27,19 @@ import anyio.abc
 
 from a2c_smcp.errors import CallTimeout, CapabilityNotSupported, SMCPError
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, ServerFailure, ServerGone, StartFailed
-from a2c_smcp.mcp_host.policy import HostPolicy
-from a2c_smcp.mcp_host.sessions.caller_requests import CallerRequests, Work
-from a2c_smcp.mcp_host.sessions.logs import LogLevel, OnLog, ServerLog
-from a2c_smcp.mcp_host.sessions.offers import OfferChange, Offers
+from a2c_smcp.mcp_host.limits import HostLimits
+from a2c_smcp.mcp_host.sessions.requests import SessionRequests, Work
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
-from a2c_smcp.mcp_host.sessions.server_info import AboutServer
-from a2c_smcp.mcp_host.sessions.tool_request import READ_METHODS, ReadRequest, ToolRequest
-from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
-from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
+from a2c_smcp.mcp_host.sessions.server_info import AboutServer, LogLevel, OnLog, ServerLog
+from a2c_smcp.mcp_host.sessions.subscriptions import OfferChange, ServerListings
+from a2c_smcp.mcp_host.sessions.tool_request import READ_METHODS, UNDECLARED, ReadRequest, ToolRequest
+from a2c_smcp.mcp_host.sessions.turns import CallTurns
+from a2c_smcp.mcp_host.transports.direct_requests import DirectSender, MCPRequest, Otherwise
+from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 from a2c_smcp.telemetry import conventions, tracing
 
-__all__ = ["EventKind", "MCPSession", "OnEvent"]
-
 logger = logging.getLogger(__name__)
-
-_UNDECLARED = ("completion/complete", "2024-11-05")
-"""The request that a revision has without a capability for it."""
 
 EventKind = OfferChange | Literal["lost"]
 
@@ -55,8 +50,15 @@ class OnEvent(Protocol):
     def __call__(self, kind: EventKind, about: str | ServerFailure | None = None) -> None: ...
 
 
+def require_capability(name: str, about: AboutServer, revision: str, method: str) -> None:
+    """Raise `CapabilityNotSupported` if the server does not declare what this request needs."""
+    capability = READ_METHODS[method]
+    if not about.declares(capability) and (method, revision) not in UNDECLARED:
+        raise CapabilityNotSupported(repr(name), mcp_server=name, capability=capability)
+
+
 class MCPSession:
-    """Call `start` once and `stop` always. `tools` and `windows` are what the server lists, kept up to date."""
+    """Call `start` once and `stop` always. `tools` and `windows` are the server's lists, kept up to date."""
 
     def __init__(
         self,
@@ -64,11 +66,12 @@ class MCPSession:
         open_transport: Callable[[], MCPTransport],
         *,
         on_event: OnEvent,
-        policy: HostPolicy,
+        policy: HostLimits,
         on_log: OnLog = lambda message: None,
         all_windows: bool = False,
         subscribed: Collection[str] = (),
         legacy: bool = False,
+        turns: CallTurns | None = None,
     ) -> None:
         self.name = name
         self.legacy = legacy
@@ -81,10 +84,10 @@ class MCPSession:
         self._client: SDKClient | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._scope = anyio.CancelScope()
-        self._offers = Offers(name, policy, self._emit, all_windows=all_windows, subscribed=subscribed)
+        self._offers = ServerListings(name, policy, self._emit, all_windows=all_windows, subscribed=subscribed)
         self._log = ServerLog(on_log)
-        self._pending: set[InFlightRequest] = set()
-        self._requests = CallerRequests(self._send, policy)
+        self._pending: set[PendingRequest] = set()
+        self._requests = SessionRequests(self._send, policy, turns or CallTurns())
         self._failure: ServerFailure | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner: asyncio.Task[None] | None = None
@@ -101,6 +104,11 @@ class MCPSession:
     @property
     def windows(self) -> list[dict[str, Any]]:
         return self._offers.windows
+
+    @property
+    def is_modern(self) -> bool:
+        """True for a revision that says which call a question belongs to."""
+        return self._client is not None and self._client.is_modern
 
     @property
     def diagnostics(self) -> dict[str, object]:
@@ -130,9 +138,7 @@ class MCPSession:
 
         Raises a `ServerFailure`, `CallTimeout`, or `CapabilityNotSupported` if the server does not declare it.
         """
-        capability = READ_METHODS[request.method]
-        if not self.about.declares(capability) and (request.method, self.revision) != _UNDECLARED:
-            raise CapabilityNotSupported(repr(self.name), mcp_server=self.name, capability=capability)
+        require_capability(self.name, self.about, self.revision, request.method)
         return await self._requests.read(request)
 
     async def subscribe(self, uri: str, timeout: float) -> None:
@@ -145,10 +151,10 @@ class MCPSession:
         with suppress(RequestRefused, OversizedAnswer, CallTimeout):
             await self._do("unsubscribing", self._policy.read_limit, lambda _: self._offers.unsubscribe(uri))
 
-    async def set_log_level(self, level: LogLevel | None) -> None:
+    async def request_logs(self, level: LogLevel | None) -> None:
         """Ask the server for messages of this level and above; `None` for as few as possible."""
         with suppress(RequestRefused, OversizedAnswer, CallTimeout):
-            await self._do("setting the log level", self._policy.read_limit, lambda client: client.set_log_level(level))
+            await self._do("setting the log level", self._policy.read_limit, lambda client: client.request_logs(level))
 
     async def check(self, timeout: float) -> None:
         """Return when the server answers a health check. Raises if it does not in time."""
@@ -161,54 +167,51 @@ class MCPSession:
             await act(client)
             return {}
 
-        await self._send(InFlightRequest(what, timeout, timeout), work)
+        timeout = min(timeout, self._policy.request_limit)
+        await self._send(PendingRequest(what, timeout, timeout), work)
 
-    async def _send(
-        self,
-        pending: InFlightRequest,
-        work: Work,
-        direct: MCPRequest | None = None,
-    ) -> dict[str, Any]:
+    async def _send(self, pending: PendingRequest, work: Work, request: MCPRequest | None = None) -> dict[str, Any]:
         """Do the work in a task of the owner, unless the request can be sent directly. Return the outcome."""
         if self._tasks is None or self._client is None or self._failure is not None:
             pending.close()
             raise self._failure or ServerGone("it has not been started")
-        start = partial(self._tasks.start_soon, self._work, pending, work)
+        start = partial(self._tasks.start_soon, self._work, pending, work, self._client)
+        direct = self._transport.direct if request and self._transport else None
         self._pending.add(pending)
         try:
-            if direct is not None and tracing.is_on():
-                if self._client.is_piped:
-                    return await self._send_traced(self._client, pending, direct)
-                direct = None  # the SDK does the tracing
-            if direct is None or not self._client.request_directly(direct, pending, start):
+            if request is None or direct is None or (tracing.is_on() and not direct.is_traceable):
+                start()
+            elif tracing.is_on():
+                return await self._send_traced(pending, request, direct, start)
+            elif direct.send(request, pending, start) is None:
                 start()
             return await pending.outcome
         finally:
             pending.close()
             self._pending.discard(pending)
 
-    async def _send_traced(self, client: SDKClient, pending: InFlightRequest, request: MCPRequest) -> dict[str, Any]:
+    async def _send_traced(
+        self, pending: PendingRequest, request: MCPRequest, direct: DirectSender, otherwise: Otherwise
+    ) -> dict[str, Any]:
         """Send a request directly, in a span of its own whose context the server gets. The SDK does the same."""
         method, params = request
-        target = params.get("name") or params.get("uri")
-        with tracing.span(conventions.mcp_request, None, method, target, self.revision, "pipe") as span:
+        with tracing.span(conventions.mcp_request, None, method, params.get("name"), self.revision, "pipe") as span:
             params = params | {"_meta": span.inject(params.get("_meta"))}
-            span.set(conventions.REQUEST_ID, str(client.send_directly(MCPRequest(method, params), pending)))
+            span.set(conventions.REQUEST_ID, str(direct.send(MCPRequest(method, params), pending, otherwise)))
             result = await pending.outcome
             if result.get("isError"):
                 span.fail(conventions.TOOL_ERROR)
             return result
 
-    async def _work(self, pending: InFlightRequest, work: Work) -> None:
-        assert self._client is not None
+    async def _work(self, pending: PendingRequest, work: Work, client: SDKClient) -> None:
         if pending.is_closed:
             return
         with anyio.CancelScope() as scope:
             pending.on_close(scope.cancel)
             try:
-                pending.finish(await work(self._client))
+                pending.finish(await work(client))
             except ServerGone:
-                pending.fail(self._why_gone())
+                pending.fail(self._failure or (self._transport.failure() if self._transport else ServerGone()))
             except SMCPError as failure:
                 pending.fail(failure)
             except Exception:
@@ -226,20 +229,25 @@ class MCPSession:
                     await self._connect()
         except Exception as error:  # the tasks of a transport failed
             logger.debug("%s: its transport failed", self.name, exc_info=True)
-            self._fail(ServerGone(_innermost(error)))
+            cause: BaseException = error
+            while isinstance(cause, BaseExceptionGroup):
+                cause = cause.exceptions[0]
+            self._fail(ServerGone(f"{type(cause).__name__}: {cause}"))
         finally:
             self._fail(ServerGone("it was stopped"))
 
     async def _connect(self) -> bool:
-        """Own one connection from its opening to its end. Return whether to try again with the older protocol."""
+        """Own one connection from its opening to its end. Return True to try again with the older protocol."""
         told = self._transport.warnings if self._transport else ()
         transport = self._transport = self._open_transport()
         transport.told = told
-        probing = not self.legacy
+        probing, answer = not self.legacy, self._requests.server_requests.answer
         try:
             async with (
                 transport.connect(self._fail) as (read, write),
-                SDKClient(read, write, self._on_notification, self._requests.answer_server, transport.direct) as client,
+                SDKClient(
+                    read, write, self._on_notification, answer, transport.direct, limit=self._policy.request_limit
+                ) as client,
             ):
                 try:
                     if self.legacy:
@@ -262,7 +270,7 @@ class MCPSession:
     async def _serve(self, client: SDKClient, transport: MCPTransport) -> None:
         async with anyio.create_task_group() as tasks:
             self._client, self._tasks = client, tasks
-            self._requests.serve(client, tasks)
+            self._requests.serve(client)
             try:
                 await self._offers.list_all(client, tasks)
                 tasks.start_soon(self._offers.keep_current)
@@ -317,17 +325,8 @@ class MCPSession:
         self._tasks.cancel_scope.cancel()
         self._scope.deadline = anyio.current_time() + self._policy.farewell_limit
 
-    def _why_gone(self) -> ServerFailure:
-        return self._failure or (self._transport.failure() if self._transport else ServerGone())
-
     def _emit(self, kind: EventKind, about: str | ServerFailure | None = None) -> None:
         try:
             self._on_event(kind, about)
         except Exception:
             logger.exception("a callback for %s of %s failed", kind, self.name)
-
-
-def _innermost(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"

@@ -7,8 +7,8 @@ and `tasks/update` takes the answers.
 
 **Following.** One loop polls, at the interval that the server names within our bounds, or earlier when it announces a
 new status. What may wait for long runs beside the loop: `tasks/result` while a task asks, and its questions. The first
-outcome counts (`_end`), wherever it comes from; it ends the loop and all that runs beside it. So a question that nobody
-answers does not hide that its task has ended, and is withdrawn then.
+outcome counts (`_end`); it ends the loop and all that runs beside it. So a question without an answer does not hide the
+end of its task, and is withdrawn then.
 
 **Ends.** The result of the task; `RequestRefused` for one that failed, was cancelled by the server or is unknown to it
 (expired); or cancellation, with the call or at its deadline. A task that is no longer followed and has not ended, as
@@ -27,34 +27,33 @@ from typing import Any
 
 import anyio
 import anyio.abc
+from mcp_types import INTERNAL_ERROR
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.mcp_host.failures import RequestRefused, in_brief
+from a2c_smcp.mcp_host.failures import RequestRefused, if_short
 from a2c_smcp.mcp_host.message_limits import refused
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
-from a2c_smcp.mcp_host.sessions.tool_request import InputRequest
 from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
-from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
+from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
+from a2c_smcp.protocol.questions import InputRequest
 
-__all__ = ["ExtensionTask", "FollowTask", "OlderTask", "ServerTask", "failed"]
-
-FollowTask = Callable[[SDKClient, dict[str, Any], InFlightRequest], Awaitable[dict[str, Any]]]
-"""Follows the task that an answer names, and returns the result of the call."""
 Answer = Callable[[dict[str, InputRequest]], Awaitable[dict[str, dict[str, Any]]]]
 """Answers input requests by their keys; raises `RequestRefused`."""
 
 _SHORTEST_PAUSE, _USUAL_PAUSE, _LONGEST_PAUSE = 0.1, 1.0, 10.0
 _FAREWELL = 1.0
-_LONGEST_ID, _LONGEST_MESSAGE = 1024, 1000
+_LONGEST_ID = 1024
 _ENDED = frozenset({"completed", "failed", "cancelled"})
 _STATUSES = _ENDED | {"working", "input_required"}
-_INTERNAL = -32603
 
 
 class ServerTask(ABC):
     """One task while it is followed."""
 
-    def __init__(self, client: SDKClient, seed: Mapping[str, Any], pending: InFlightRequest) -> None:
+    _interval: str
+    """The field that says how often to poll, in milliseconds."""
+
+    def __init__(self, client: SDKClient, seed: Mapping[str, Any], pending: PendingRequest) -> None:
         self.id = _id(seed)
         self._client = client
         self._seed = seed
@@ -102,7 +101,7 @@ class ServerTask(ABC):
         return self._outcome
 
     async def _poll(self, group: anyio.abc.TaskGroup) -> None:
-        """Poll until there is an outcome. Whatever sets it ends this, wherever it waits."""
+        """Poll until there is an outcome: setting one cancels this."""
         task = self._seed
         while True:
             self._heard(task)
@@ -118,12 +117,9 @@ class ServerTask(ABC):
         """Wait for the next poll."""
         if task is not self._seed or task.get("status") == "working":
             await anyio.sleep(_SHORTEST_PAUSE)
-            with anyio.move_on_after(self._interval(task) - _SHORTEST_PAUSE):
+            with anyio.move_on_after(_seconds(task.get(self._interval)) - _SHORTEST_PAUSE):
                 await self._news.wait()
         self._news = anyio.Event()
-
-    @abstractmethod
-    def _interval(self, task: Mapping[str, Any]) -> float: ...
 
     def _end(self, outcome: dict[str, Any] | SMCPError) -> None:
         if self._outcome is None:
@@ -136,7 +132,7 @@ class ServerTask(ABC):
             self._pending.heard()
             return
         self._message = message
-        self._pending.heard(in_brief(message, _LONGEST_MESSAGE))
+        self._pending.heard(if_short(message))
 
     async def _request(self, method: str, **params: Any) -> dict[str, Any]:
         return await self._client.request(MCPRequest(method, {"taskId": self.id, **params}))
@@ -155,6 +151,7 @@ class ServerTask(ABC):
 class OlderTask(ServerTask):
     """A task of 2025-11-25."""
 
+    _interval = "pollInterval"
     _is_fetching = False
 
     async def _handle(self, task: Mapping[str, Any], group: anyio.abc.TaskGroup) -> None:
@@ -175,18 +172,17 @@ class OlderTask(ServerTask):
             self._has_ended = True
             self._end(failure)
 
-    def _interval(self, task: Mapping[str, Any]) -> float:
-        return _seconds(task.get("pollInterval"))
-
 
 class ExtensionTask(ServerTask):
     """A task of the extension. `read` reads the input requests of a status, `answer` answers them."""
+
+    _interval = "pollIntervalMs"
 
     def __init__(
         self,
         client: SDKClient,
         seed: Mapping[str, Any],
-        pending: InFlightRequest,
+        pending: PendingRequest,
         *,
         read: Callable[[Mapping[str, Any]], dict[str, InputRequest]],
         answer: Answer,
@@ -230,17 +226,14 @@ class ExtensionTask(ServerTask):
         with anyio.CancelScope() as scope:
             self._asking.add(scope)
             try:
-                given = await self._answer(new)
+                answers = await self._answer(new)
                 self._asking.discard(scope)
-                await self._request("tasks/update", inputResponses=given)
+                await self._request("tasks/update", inputResponses=answers)
                 self._news.set()
             except SMCPError as failure:
                 self._end(failure)
             finally:
                 self._asking.discard(scope)
-
-    def _interval(self, task: Mapping[str, Any]) -> float:
-        return _seconds(task.get("pollIntervalMs"))
 
 
 def _id(seed: Mapping[str, Any]) -> str:
@@ -265,15 +258,14 @@ def _unknown(refusal: RequestRefused) -> RequestRefused:
     """Return the failure of a poll: usually the server has forgotten the task."""
     if "mcp_code" not in refusal.details:
         return refusal
-    said = f"its task cannot be followed: {refusal.details['mcp_message']}"
-    return RequestRefused(said, **refusal.details | {"mcp_message": said})
+    reason = f"its task cannot be followed: {refusal.details['mcp_message']}"
+    return RequestRefused(reason, **refusal.details | {"mcp_message": reason})
 
 
 def _error(error: object, message: str | None) -> RequestRefused:
     """Return the JSON-RPC error that a task failed with."""
-    said = error if isinstance(error, dict) else {}
-    text, code = said.get("message"), said.get("code")
-    if not isinstance(text, str):
+    if not isinstance(error, dict) or not isinstance(text := error.get("message"), str):
         return failed("its task failed" + (f": {message}" if message else ""))
-    outcome = refused(code if type(code) is int else _INTERNAL, text, said.get("data"))
+    code = error.get("code")
+    outcome = refused(code if type(code) is int else INTERNAL_ERROR, text, error.get("data"))
     return outcome if isinstance(outcome, RequestRefused) else failed(text)

@@ -1,54 +1,42 @@
-"""What a caller asks of an MCP server, and how the server may ask back in the middle of it."""
+"""Requests of callers to an MCP server, and the input requests by which the server asks back meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from a2c_smcp.mcp_host.transports.in_flight_request import OnProgress
-
-__all__ = ["READ_METHODS", "Asking", "InputRefused", "InputRequest", "OnInput", "ReadRequest", "ToolRequest"]
+from a2c_smcp.mcp_host.transports.pending_request import OnProgress
+from a2c_smcp.protocol.operations import MCP_LISTS, MCP_OPERATIONS, READ_RESOURCE, RESOURCES
+from a2c_smcp.protocol.questions import InputRequest
 
 READ_METHODS = {
-    "resources/list": "resources",
-    "resources/templates/list": "resources",
-    "resources/read": "resources",
-    "prompts/list": "prompts",
-    "prompts/get": "prompts",
-    "completion/complete": "completions",
+    **{row.method: row.capability for row in MCP_LISTS},
+    **{row.method: row.capability for row in MCP_OPERATIONS},
 }
 """The requests that only read, with the capability that a server must declare for each."""
-
-
-class InputRequest(NamedTuple):
-    """One thing that a server asks in the middle of a request.
-
-    `method` is `elicitation/create`, `sampling/createMessage` or `roots/list`; `params` are as MCP spells them, and
-    come from the server unchecked.
-    """
-
-    method: str
-    params: dict[str, Any]
+UNDECLARED = {(operation.method, operation.undeclared_in) for operation in MCP_OPERATIONS}
+"""Requests that a revision has without a capability."""
 
 
 class InputRefused(Exception):
-    """Raised by an `OnInput`: nobody can answer. The text is for the server."""
+    """Raised by an `OnInput` that cannot answer. The text is for the server."""
 
 
 OnInput = Callable[[InputRequest], Awaitable[dict[str, Any]]]
 """Returns MCP's result for an input request. It is cancelled when its call ends or the server withdraws it.
 
-Raises `InputRefused` where nobody can answer. Then an elicitation is answered with the action `cancel`, `roots/list`
+Raises `InputRefused` if there is no answer. Then an elicitation is answered with the action `cancel`, `roots/list`
 with an empty list, and `sampling/createMessage` with an error.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """What a request to a server says about input requests, and what travels beside its parameters.
+    """The options of a request to a server: input requests, and what travels beside its parameters.
 
-    `meta` is the caller's `_meta`; keys that MCP reserves are not taken. Without `on_input` nobody can answer.
+    `meta` is the caller's `_meta`, without keys that MCP reserves. Without `on_input` input requests are not answered.
+    `on_unnamed` answers a question of which nobody can tell which of several calls it belongs to; an owner can.
     `capabilities` are declared for this request on 2026-07-28; `None` declares elicitation if there is an `on_input`.
     With `input_as_result` an `InputRequiredResult` is returned as it came; the next request answers it with
     `input_responses` and `request_state`.
@@ -56,6 +44,7 @@ class Asking:
 
     meta: Mapping[str, Any] = field(default_factory=dict)
     on_input: OnInput | None = None
+    on_unnamed: OnInput | None = None
     capabilities: Mapping[str, Any] | None = None
     input_as_result: bool = False
     input_responses: Mapping[str, Any] | None = None
@@ -87,3 +76,12 @@ class ReadRequest(Asking):
     method: str
     params: Mapping[str, Any]
     timeout: float
+
+    @classmethod
+    def of_resource(cls, uri: str, timeout: float) -> ReadRequest:
+        return cls(READ_RESOURCE.method, {"uri": uri}, timeout)
+
+    @classmethod
+    def of_resources(cls, cursor: str | None, timeout: float) -> ReadRequest:
+        """A page of the list of resources."""
+        return cls(RESOURCES.method, {} if cursor is None else {"cursor": cursor}, timeout)

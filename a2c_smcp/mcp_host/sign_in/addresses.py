@@ -1,66 +1,135 @@
-"""Which addresses of an authorization server may be used. They come from the MCP server, and may be hostile."""
+"""Which addresses a sign-in may use: the owner has chosen two of them, peers name all others.
+
+The owner's are that of the MCP server and `issuer` in its configuration. Any other is used only if all that its name
+stands for is public, and a request is sent to an address that was checked: nobody looks the name up once more. A page
+is opened by a browser, which does that. So no page of this machine is opened for an authorization server that the
+configuration does not name, not even one of the MCP server itself: browsers send cookies to all ports of a host.
+"""
 
 from __future__ import annotations
 
-import json
+import asyncio
+import ipaddress
 import re
-from typing import Any
+import socket
+import ssl
+from functools import cache
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from a2c_smcp.http.loopback import is_this_machine
+import httpx2
+
 from a2c_smcp.mcp_host.failures import SignInFailed
-from a2c_smcp.protocol.visible import one_line
+from a2c_smcp.protocol.escaping import one_line, web_host
+from a2c_smcp.web import is_this_machine
 
-__all__ = ["check_address", "check_metadata", "check_page"]
+Place: TypeAlias = tuple[str, int]
 
-_ENDPOINTS = ("issuer", "authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint")
 _UNSAFE = re.compile(r"[^!-~]|[\"'<>\\^`{|}]")  # not printable ASCII, or not allowed in a URL
 _IN_SHELLS = re.compile(r"[$();*!]")  # allowed in a URL, but browsers are started by scripts that may be careless
-_SHOWN = 200
+_SHOWN_URL = 200
 _LONGEST = 16 * 1024
+_LOOK_UP_TIME = 10.0  # seconds
+_PORTS = {"http": 80, "https": 443}
+_GLOBAL_UNICAST, _NAT64 = IPv6Network("2000::/3"), IPv6Network("64:ff9b::/96")
 
 
-def _is_local(url: str) -> bool:
-    return is_this_machine(urlsplit(url).hostname or "")
+class ProviderUnreachable(SignInFailed):
+    """The authorization server does not answer, or is out of order. It may be tried again."""
 
 
-def check_page(url: str, what: str, server: str) -> None:
-    """As `check_address`, for a page that is opened in a browser."""
-    if _IN_SHELLS.search(url):
-        raise SignInFailed(f"{what} has characters that are not usual, and is not opened: {one_line(url, _SHOWN)}")
-    check_address(url, what, server)
+class Addresses:
+    """The addresses for the sign-in to one MCP server. `issuer` is the authorization server that its owner named."""
 
+    def __init__(self, server: str, issuer: str | None) -> None:
+        self._server, self._is_plain = _place(server), urlsplit(server).scheme == "http"
+        self._issuer = _place(issuer) if issuer else None
 
-def check_address(url: str, what: str, server: str) -> None:
-    """Raise `SignInFailed` unless it is https, or plain http on this machine, or as plain as the MCP server itself."""
-    try:
+    def check(self, url: str, what: str) -> None:
+        """Raise `SignInFailed` unless it is https, or plain http on this machine, or as plain as the MCP server."""
+        host = web_host(url, _LONGEST)
+        if not host or _UNSAFE.search(url) or urlsplit(url).port == 0:
+            raise SignInFailed(f"{what} is not a web address, and is not opened: {one_line(url, _SHOWN_URL)}")
         parts = urlsplit(url)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable or _UNSAFE.search(url) or len(url) > _LONGEST:
-        raise SignInFailed(f"{what} is not a web address, and is not opened: {one_line(url, _SHOWN)}")
-    if parts.username is not None or parts.password is not None:
-        raise SignInFailed(f"{what} holds a user name, and is not opened: {one_line(parts.hostname, _SHOWN)}")
-    if parts.scheme == "http" and not _is_local(url) and urlsplit(server).scheme != "http":
-        raise SignInFailed(f"{what} is not encrypted (http, not https), and is not used: {one_line(url, _SHOWN)}")
+        if "@" in parts.netloc:
+            raise SignInFailed(f"{what} holds a user name, and is not opened: {host}")
+        if parts.scheme == "http" and not self._is_plain and not is_this_machine(parts.hostname or ""):
+            raise SignInFailed(
+                f"{what} is not encrypted (http, not https), and is not used: {one_line(url, _SHOWN_URL)}"
+            )
+
+    async def check_page(self, url: str, what: str, issuer: str = "") -> None:
+        """Check an address for a page that is opened in a browser, for this authorization server."""
+        if _IN_SHELLS.search(url):
+            shown = one_line(url, _SHOWN_URL)
+            raise SignInFailed(f"{what} has characters that are not usual, and is not opened: {shown}")
+        self.check(url, what)
+        if (place := _place(url)) == self._issuer:
+            return
+        found = [_judged(address) for address in await _look_up(place)]
+        if any(map(_is_here, found)) or (place != self._server and not all(map(_is_public, found))):
+            raise _unnamed(url, what, issuer)
+
+    async def resolve(self, url: str, what: str, issuer: str = "") -> list[str]:
+        """Return the IP addresses to send a request to; none if it may go wherever its name leads."""
+        self.check(url, what)
+        if (place := _place(url)) in (self._issuer, self._server):
+            return []
+        found = await _look_up(place)
+        if not all(_is_public(_judged(address)) for address in found):
+            raise _unnamed(url, what, issuer)
+        return found
 
 
-def check_metadata(body: bytes, server: str) -> None:
-    """Raise `SignInFailed` if a discovery document names an address that may not be used.
+def _unnamed(url: str, what: str, issuer: str) -> SignInFailed:
+    """The owner may trust it all the same: the configuration can say so."""
+    parts = urlsplit(url)
+    named = one_line(issuer or f"{parts.scheme}://{parts.netloc}", _SHOWN_URL)
+    return SignInFailed(
+        f"{what} is on this machine or its own network, at {parts.netloc}, and is used only if its configuration names "
+        f'it: "auth": {{"issuer": {named}}}',
+        cause="issuer",
+    )
 
-    The SDK would skip such a document without a word, and guess addresses on the MCP server.
-    """
+
+def _place(url: str) -> Place:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+
+
+async def _look_up(place: Place) -> list[str]:
+    host, port = place
     try:
-        document: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(document, dict):
-        return
-    for name in _ENDPOINTS:
-        if document.get(name) is not None:
-            check = check_page if name == "authorization_endpoint" else check_address
-            check(str(document[name]), f"the {name} of its authorization server", server)
-    methods = document.get("code_challenge_methods_supported")
-    if isinstance(methods, list) and "S256" not in methods:
-        raise SignInFailed("its authorization server does not support PKCE with S256, which protects the sign-in")
+        async with asyncio.timeout(_LOOK_UP_TIME):
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # TimeoutError too
+        raise ProviderUnreachable(f"{host} cannot be reached: its address cannot be looked up") from None
+    return [str(address[0]) for *_, address in found]
+
+
+def _judged(address: str) -> IPv4Address | IPv6Address:
+    """Return the address that decides: of IPv4 in IPv6 the inner one."""
+    read = ipaddress.ip_address(address)
+    if isinstance(read, IPv4Address):
+        return read
+    in_nat64 = IPv4Address(int(read) & 0xFFFFFFFF) if read in _NAT64 else None
+    return read.ipv4_mapped or read.sixtofour or in_nat64 or read
+
+
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    is_usual = isinstance(address, IPv4Address) or (address in _GLOBAL_UNICAST and address.teredo is None)
+    return is_usual and address.is_global and not address.is_multicast
+
+
+def _is_here(address: IPv4Address | IPv6Address) -> bool:
+    return address.is_loopback or address.is_unspecified
+
+
+@cache
+def certificates() -> ssl.SSLContext:
+    """Return the certificates of this machine, for all connections over HTTP.
+
+    They are read once: that takes some 20 ms and blocks the event loop.
+    """
+    return httpx2.create_ssl_context()

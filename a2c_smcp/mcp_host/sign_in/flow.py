@@ -15,28 +15,154 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any
-from urllib.parse import parse_qsl
+from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
-from mcp.client.auth.utils import issuers_match
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types import INTERNAL_ERROR
 
-from a2c_smcp.mcp_host.certificates import certificates
-from a2c_smcp.mcp_host.failures import SignInFailed, in_brief
-from a2c_smcp.mcp_host.sign_in.addresses import check_address, check_metadata
-from a2c_smcp.mcp_host.sign_in.challenge import Challenge
-from a2c_smcp.mcp_host.sign_in.record import Learn
-from a2c_smcp.protocol.visible import escaped
+from a2c_smcp.mcp_host.failures import AuthRequired, SignInCause, SignInFailed, TokenRefused, if_short
+from a2c_smcp.mcp_host.sign_in.addresses import Addresses, ProviderUnreachable, certificates
+from a2c_smcp.mcp_host.sign_in.registration import Learn, SignInRecord
+from a2c_smcp.protocol.escaping import escaped, one_line
 
-__all__ = ["Flow", "ProviderUnreachable", "RefreshRefused"]
+logger = logging.getLogger(__name__)
 
-_TIMEOUT = 20.0  # seconds for one request
+# What an authorization server says of itself.
+
+_ENDPOINTS = ("authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint")
+_CAUSES: dict[type[OAuthFlowError], SignInCause] = {OAuthRegistrationError: "registration"}
+
+
+def is_same_issuer(one: str, other: str) -> bool:
+    """True if two issuers are equal as text. A host may end with a slash (RFC 8414 section 3.3)."""
+    shorter, longer = sorted((one, other), key=len)
+    parts = urlsplit(shorter)
+    return one == other or (longer == f"{shorter}/" and shorter == f"{parts.scheme}://{parts.netloc}")
+
+
+async def check_metadata(document: dict[str, Any], addresses: Addresses, issuer: str | None) -> None:
+    """Raise `SignInFailed` if a discovery document names an address that may not be used.
+
+    The SDK would skip such a document without a word, and guess addresses on the MCP server. An honest page with a
+    token endpoint of a thief would give the thief its code: both are on the site of their issuer, unless that is the
+    `issuer` which the owner has named.
+    """
+    named = str(document.get("issuer", ""))
+    if named:
+        addresses.check(named, "the issuer of its authorization server")
+    for name in _ENDPOINTS:
+        if document.get(name) is None:
+            continue
+        endpoint, what = str(document[name]), f"the {name} of its authorization server"
+        if name == "authorization_endpoint":
+            await addresses.check_page(endpoint, what, named)
+        else:
+            addresses.check(endpoint, what)
+        host, site = urlsplit(endpoint).hostname, urlsplit(named).hostname
+        if named and host != site and not (issuer and is_same_issuer(named, issuer)):
+            hint = f'name it, if you trust it, in its configuration: "auth": {{"issuer": {one_line(named)}}}'
+            raise SignInFailed(f"{what} is on another site, {host}, than {site}; {hint}", cause="issuer")
+    methods = document.get("code_challenge_methods_supported")
+    if isinstance(methods, list) and "S256" not in methods:
+        raise SignInFailed("its authorization server does not support PKCE with S256, which protects the sign-in")
+
+
+# Why a server refused a request: its status, and what its `WWW-Authenticate` header asks for.
+
+_MISSING_SCOPE = "insufficient_scope"
+_REVISION = "MCP-Protocol-Version"
+_FIELD = re.compile(r'(?<!\w)(\w+)=(?:"([^"]+)"|([^\s,]+))')  # in the header: tried once for each word, not each letter
+
+
+class Challenge(NamedTuple):
+    """`revision` is the MCP revision of the refused request."""
+
+    status: int = httpx2.codes.UNAUTHORIZED
+    scopes: tuple[str, ...] | None = None
+    metadata_url: str | None = None
+    lacks_scope: bool = False
+    revision: str | None = None
+
+    @classmethod
+    def of(cls, request: httpx2.Request, response: httpx2.Response) -> Self | None:
+        """Return the challenge in a response; `None` if the response is no refusal."""
+        if response.status_code not in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
+            return None
+        header = response.headers.get("WWW-Authenticate", "")
+        fields = {name: quoted or plain for name, quoted, plain in reversed(_FIELD.findall(header))}  # the first counts
+        scope = fields.get("scope")
+        return cls(
+            status=response.status_code,
+            scopes=None if scope is None else tuple(scope.split()),
+            metadata_url=fields.get("resource_metadata"),
+            lacks_scope=response.status_code == httpx2.codes.FORBIDDEN and fields.get("error") == _MISSING_SCOPE,
+            revision=request.headers.get(_REVISION),
+        )
+
+    def response(self, scopes: Iterable[str]) -> httpx2.Response:
+        """Return the refusal as the SDK expects it, with the scopes of the configuration added."""
+        asked = list(dict.fromkeys((*scopes, *(self.scopes or ()))))
+        fields = {
+            "error": _MISSING_SCOPE if self.lacks_scope else None,
+            "scope": " ".join(asked) if asked or self.scopes is not None else None,
+            "resource_metadata": self.metadata_url,
+        }
+        header = ", ".join(f'{name}="{value}"' for name, value in fields.items() if value)
+        return httpx2.Response(self.status, headers={"WWW-Authenticate": f"Bearer {header}".strip()})
+
+
+# The answer to a single request that a server refuses for want of a right, while the session goes on.
+#
+# The SDK does not say why a request failed with an HTTP status. So the response gets a JSON-RPC error as its body, with
+# the reason behind a mark that no server can know; the SDK's error then becomes `TokenRefused`.
+
+_MARK = f"[{secrets.token_hex(8)}] "
+
+
+async def refused_answer(request: httpx2.Request, response: httpx2.Response, failure: AuthRequired) -> httpx2.Response:
+    """Return the response with the reason as its body. Without a request to answer it stays as it is."""
+    try:
+        request_id = json.loads(request.content).get("id")
+    except (httpx2.RequestNotRead, ValueError, AttributeError):
+        return response
+    if not isinstance(request_id, str | int):
+        return response
+    await response.aclose()
+    error = {"code": INTERNAL_ERROR, "message": _MARK + failure.reason}
+    answer = {"jsonrpc": "2.0", "id": request_id, "error": error}
+    return httpx2.Response(response.status_code, json=answer, request=request)
+
+
+def reason_in(response: httpx2.Response) -> str | None:
+    """Return the marked reason in the body of a response that was read."""
+    try:
+        message = response.json()["error"]["message"]
+    except (httpx2.ResponseNotRead, ValueError, LookupError, TypeError):
+        return None
+    return message if isinstance(message, str) and message.startswith(_MARK) else None
+
+
+def token_refused(text: str) -> TokenRefused | None:
+    """Return the failure that one of our own error answers stands for; `None` for any other text."""
+    _, mark, reason = text.partition(_MARK)
+    return TokenRefused(reason) if mark else None
+
+
+_TIMEOUT, _CONNECT_TIMEOUT = 20.0, 6.0  # seconds for one request
+_NAME = "a2c_name"
+_ERRORS = {
+    *("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type"),
+    *("invalid_scope", "invalid_target", "invalid_redirect_uri", "invalid_client_metadata", "access_denied"),
+    *("invalid_software_statement", "unapproved_software_statement", "server_error", "temporarily_unavailable"),
+}
 _BODY_LIMIT = 256 * 1024  # bytes
-_SHOWN = 300
 _NO_PROVIDER = "the server names no authorization server: it may want a key, in the headers of its configuration"
 _SECRETS = (
     *("access_token", "refresh_token", "id_token", "token", "code", "code_verifier", "state"),
@@ -48,10 +174,6 @@ _PROBE_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type
 _in_flow = ContextVar("in_flow", default=False)
 
 
-class ProviderUnreachable(SignInFailed):
-    """The authorization server does not answer, or is out of order. It may be tried again."""
-
-
 class RefreshRefused(SignInFailed):
     """The refresh token is not accepted any more."""
 
@@ -61,6 +183,7 @@ class Flow:
 
     def __init__(self, url: str, scopes: list[str], learn: Learn, issuer: str | None) -> None:
         self._url, self._scopes, self._learn, self._issuer = url, scopes, learn, issuer
+        self.addresses = Addresses(url, issuer)
 
     async def answer(self, provider: OAuthClientProvider, challenge: Challenge) -> None:
         """Get a new token, as a challenge demands: from a person, or for the client itself. Raises `SignInFailed`."""
@@ -92,7 +215,7 @@ class Flow:
             return await self._sent(client, httpx2.Request("POST", url, data=data, headers=headers))
 
     async def _drive(self, provider: OAuthClientProvider, challenge: Challenge | None) -> None:
-        version = {MCP_PROTOCOL_VERSION_HEADER: challenge.revision} if challenge and challenge.revision else {}
+        version = {_REVISION: challenge.revision} if challenge and challenge.revision else {}
         request = httpx2.Request("POST", self._url, headers=version)
         refusal = challenge.response(self._scopes) if challenge else None
         _in_flow.set(True)
@@ -115,23 +238,31 @@ class Flow:
         except OAuthFlowError as error:
             found = provider.context.oauth_metadata or provider.context.protected_resource_metadata
             is_guess = not found and isinstance(error, OAuthRegistrationError | OAuthTokenError)
-            raise SignInFailed(_NO_PROVIDER if is_guess else _said(error)) from None
+            raise SignInFailed(_NO_PROVIDER) if is_guess else _failure_of(error) from None
         finally:
             await generator.aclose()
             _in_flow.set(False)
 
     def _client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(verify=certificates(), timeout=_TIMEOUT, follow_redirects=False)
+        """Return a client that keeps no connection: one to an address was made for a single name."""
+        return httpx2.AsyncClient(
+            verify=certificates(),
+            timeout=httpx2.Timeout(_TIMEOUT, connect=_CONNECT_TIMEOUT),
+            limits=httpx2.Limits(max_keepalive_connections=0),
+            event_hooks={"response": [_with_name]},
+        )
 
     async def _sent(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-        check_address(str(request.url), "an address of its authorization server", self._url)
         self._learn(_secrets_in(request))
         response = await self._send(client, request)
-        self._learn(_secrets_of(response.content))
+        document = _object(response.content)
+        self._learn(value for name in _SECRETS if isinstance(value := document.get(name), str))
         if request.method == "GET" and response.is_success:
-            check_metadata(response.content, self._url)
-            response = self._with_issuer(response)
-        elif _grant(request) == _REFRESH and (response.is_server_error or response.status_code in (408, 429)):
+            await check_metadata(document, self.addresses, self._issuer)
+            response = await self._with_issuer(response)
+        elif _form(request).get("grant_type") == _REFRESH and (
+            response.is_server_error or response.status_code in (408, 429)
+        ):
             raise ProviderUnreachable(f"its authorization server answers HTTP {response.status_code}")
         return response
 
@@ -141,7 +272,7 @@ class Flow:
         place = request.url.host
         try:
             async with asyncio.timeout(_TIMEOUT):
-                response = await client.send(request, stream=True)
+                response = await self._connected(client, request)
                 try:
                     body = b"".join([part async for part in _bounded(response)])
                 finally:
@@ -152,17 +283,34 @@ class Flow:
             raise ProviderUnreachable(f"{place} cannot be reached: {_said(error) or type(error).__name__}") from None
         except _Unreadable as error:
             raise SignInFailed(f"the answer of {place} {error}") from None
-        read = httpx2.Response(response.status_code, headers=response.headers, content=body, request=request)
+        content = body if response.is_success else _error_in(body)
+        read = httpx2.Response(response.status_code, headers=response.headers, content=content, request=request)
         read.next_request = response.next_request
         return read
 
-    def _with_issuer(self, response: httpx2.Response) -> httpx2.Response:
+    async def _connected(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+        """Send a request to an address that was checked, under the name that it was made for."""
+        name = request.url
+        addresses = await self.addresses.resolve(str(name), "an address of its authorization server")
+        request.extensions |= {"sni_hostname": name.raw_host.decode(), _NAME: name}
+        for address in addresses[:-1]:
+            request.url = name.copy_with(host=address)
+            with suppress(httpx2.ConnectError, httpx2.ConnectTimeout):
+                return await client.send(request, stream=True)
+        if addresses:
+            request.url = name.copy_with(host=addresses[-1])
+        return await client.send(request, stream=True)
+
+    async def _with_issuer(self, response: httpx2.Response) -> httpx2.Response:
         """Leave only the issuer of our client among the authorization servers that a server names."""
         wanted, document = self._issuer, _object(response.content)
         named = document.get("authorization_servers")
-        if wanted is None or not isinstance(named, list):
+        if not isinstance(named, list) or not named:
             return response
-        document["authorization_servers"] = [each for each in named if issuers_match(str(each), wanted)]
+        if wanted is None:
+            await self.addresses.resolve(str(named[0]), "its authorization server", str(named[0]))
+            return response
+        document["authorization_servers"] = [issuer for issuer in named if is_same_issuer(str(issuer), wanted)]
         if not document["authorization_servers"]:
             raise SignInFailed(f"the server names another authorization server than that of this client, {wanted}")
         return httpx2.Response(response.status_code, json=document, request=response.request)
@@ -172,7 +320,7 @@ class Flow:
         wanted, found = self._issuer, provider.context.oauth_metadata
         if wanted is None or request.method == "GET":
             return
-        if found is None or not issuers_match(str(found.issuer), wanted):
+        if not is_same_issuer(str(found.issuer) if found else _origin(self._url), wanted):
             raise SignInFailed(f"the server's sign-in is not that of this client, {wanted}")
 
 
@@ -191,16 +339,41 @@ async def _bounded(response: httpx2.Response) -> Any:
         yield part
 
 
+async def _with_name(response: httpx2.Response) -> None:
+    """Give the request its own address back, to which a redirect may be relative."""
+    response.request.url = response.request.extensions.get(_NAME, response.request.url)
+
+
+def _error_in(body: bytes) -> bytes:
+    """Return what may be shown of a refusal: an error code of OAuth. The body may be that of any server."""
+    error = _object(body).get("error")
+    return json.dumps({"error": error}).encode() if isinstance(error, str) and error in _ERRORS else b""
+
+
+def _origin(url: str) -> str:
+    """Return the issuer of an MCP server that describes no authorization server, and so is its own."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _failure_of(error: OAuthFlowError) -> SignInFailed:
+    """The first line says what is wrong, the others quote the body."""
+    error = type(error)(str(error).strip().partition("\n")[0])
+    is_issuer = "issuer" in str(error)  # the SDK has no class for it
+    return SignInFailed(_said(error), cause="issuer" if is_issuer else _CAUSES.get(type(error), ""))
+
+
 def _said(error: Exception) -> str:
-    return escaped(in_brief(str(error).strip(), _SHOWN))
+    return escaped(if_short(str(error).strip()))
 
 
 def _object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body; empty if there is none."""
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _form(request: httpx2.Request) -> dict[str, str]:
@@ -210,20 +383,11 @@ def _form(request: httpx2.Request) -> dict[str, str]:
         return {}
 
 
-def _grant(request: httpx2.Request) -> str | None:
-    return _form(request).get("grant_type")
-
-
 def _secrets_in(request: httpx2.Request) -> Iterator[str]:
     form = _form(request)
     yield from (form[name] for name in _SECRETS if form.get(name))
     if credential := request.headers.get("authorization", "").partition(" ")[2]:
         yield credential
-
-
-def _secrets_of(body: bytes) -> Iterator[str]:
-    document = _object(body)
-    yield from (value for name in _SECRETS if isinstance(value := document.get(name), str))
 
 
 class _NoTracebacks(logging.Filter):
@@ -232,3 +396,28 @@ class _NoTracebacks(logging.Filter):
 
 
 logging.getLogger(OAuthClientProvider.__module__).addFilter(_NoTracebacks())
+
+# Gives tokens back to the authorization server (RFC 7009).
+
+
+async def revoke(flow: Flow, provider: OAuthClientProvider, record: SignInRecord) -> bool:
+    """Revoke all tokens; return False if that failed. The refresh token comes first: it lives longer."""
+    endpoint = record.provider.revocation_endpoint if record.provider else None
+    if endpoint is None:
+        return False
+    context = provider.context
+    client = context.client_info = await context.storage.get_client_info()
+    tokens = {"refresh_token": record.tokens.refresh_token, "access_token": record.tokens.access_token}
+    try:
+        for kind, token in tokens.items():
+            if token:
+                data = {"token": token, "token_type_hint": kind, **({"client_id": client.client_id} if client else {})}
+                data, headers = context.prepare_token_auth(data, {})
+                response = await flow.post(str(endpoint), data, headers)
+                if not response.is_success:
+                    raise SignInFailed(f"HTTP {response.status_code}")
+    except (SignInFailed, OAuthTokenError) as error:
+        reason = error.reason if isinstance(error, SignInFailed) else str(error)
+        logger.warning("a token could not be revoked: %s", reason)
+        return False
+    return True

@@ -3,7 +3,7 @@
 The SDK makes several tasks, streams and models of each request, and its HTTP library costs four times what aiohttp
 does. It still owns the connection: it negotiates, lists and listens. A server of this revision has no sessions, so each
 POST stands for itself, and closing its connection cancels it. The usual answer, a short JSON body, is read here. Any
-other body is read by the means that the SDK's answers are read with (`http_body.py`).
+other body is read by the means that the SDK's answers are read with (`BoundedBody`).
 
 A request that was redirected or refused before it was carried out is sent again by the SDK, which knows what to do:
 follow within the origin, sign in, or say why not. A proxy is also left to the SDK's library.
@@ -12,25 +12,21 @@ follow within the origin, sign in, or say why not. A proxy is also left to the S
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from itertools import count
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.request import getproxies
 
 import aiohttp
 import httpx2
-from mcp.shared.inbound import encode_header_value, mcp_param_headers
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PROTOCOL_VERSION_META_KEY
 
 from a2c_smcp.loops import OwnedTasks
-from a2c_smcp.mcp_host.certificates import certificates
 from a2c_smcp.mcp_host.failures import ServerFailure, ServerGone
 from a2c_smcp.mcp_host.sign_in.account import Account
-from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest, Otherwise, settle, written
-from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
+from a2c_smcp.mcp_host.sign_in.addresses import certificates
+from a2c_smcp.mcp_host.transports.direct_requests import DirectSender, MCPRequest, Otherwise, settle, written
 from a2c_smcp.mcp_host.transports.messages import read_line
-
-__all__ = ["DirectPosts", "can_post_to"]
+from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
 
 logger = logging.getLogger(__name__)
 
@@ -43,16 +39,18 @@ _POSTED = {"Accept": "application/json, text/event-stream", "Content-Type": "app
 
 
 def can_post_to(url: str) -> bool:
-    """Whether nothing but the URL itself says how it is reached."""
+    """True if only the URL itself says how it is reached: no proxy, no user name."""
     return getproxies().keys() <= {"no"} and not httpx2.URL(url).userinfo
 
 
-class DirectPosts:
-    """Posts for one connection, an async context manager. The other fields are as those of `DirectRequests`.
+class DirectPosts(DirectSender):
+    """Posts for one connection, an async context manager.
 
     `read` bounds the body of a response, `on_heard` is called when bytes come, and `on_lost` when the server cannot be
-    reached. `header_arguments` has, for each tool, the arguments that are sent as headers too.
+    reached.
     """
+
+    is_traceable = False
 
     def __init__(
         self,
@@ -65,10 +63,7 @@ class DirectPosts:
         on_heard: Callable[[], None],
         on_lost: Callable[[ServerFailure], None],
     ) -> None:
-        self.ids: Iterator[int] = count(1)
-        self.on_notification: Callable[[str, Mapping[str, Any]], None] | None = None
-        self.common_meta: Mapping[str, Any] = {}
-        self.header_arguments: Mapping[str, Mapping[tuple[str, ...], str]] = {}
+        super().__init__()
         self._url, self._account = url, account
         self._headers = {**headers, **_POSTED}
         self._read, self._on_heard, self._on_lost = read, on_heard, on_lost
@@ -88,7 +83,7 @@ class DirectPosts:
         await self._tasks.close()
         await self._http.close()
 
-    def send(self, request: MCPRequest, pending: InFlightRequest, otherwise: Otherwise) -> int | None:
+    def send(self, request: MCPRequest, pending: PendingRequest, otherwise: Otherwise) -> int | None:
         """Post a call of a tool; the answer becomes the outcome of `pending`. Closing `pending` cancels it.
 
         `otherwise` sends it in another way, if the server has not carried it out. Return its id; `None` for another
@@ -100,20 +95,14 @@ class DirectPosts:
         params, number = request.params, next(self.ids)
         params = params | {"_meta": {**self.common_meta, **params.get("_meta", {})}}
         body = written({"jsonrpc": "2.0", "id": number, "method": request.method, "params": params})
-        tool, arguments = params["name"], params["arguments"]
-        headers = self._headers | {
-            "Mcp-Protocol-Version": revision,
-            "Mcp-Method": request.method,
-            "Mcp-Name": encode_header_value(tool),
-        }
-        if named := self.header_arguments.get(tool):
-            headers |= mcp_param_headers(named, arguments)
+        headers = self._headers | {"Mcp-Protocol-Version": revision, "Mcp-Method": request.method}
+        headers |= self.headers_of_call(params["name"], params["arguments"])
         task = self._tasks.spawn(self._posted(body, headers, pending, otherwise))
         pending.on_close(task.cancel)
         return number
 
     async def _posted(
-        self, body: bytes, headers: dict[str, str], pending: InFlightRequest, otherwise: Otherwise
+        self, body: bytes, headers: dict[str, str], pending: PendingRequest, otherwise: Otherwise
     ) -> None:
         try:
             answer = await self._answer(body, headers)
@@ -134,7 +123,7 @@ class DirectPosts:
             settle(pending, answer)
 
     async def _answer(self, body: bytes, headers: dict[str, str]) -> Any:
-        """The server's answer as a JSON-RPC message; `None` if the request has to be sent in another way."""
+        """Return the server's answer as a JSON-RPC message; `None` if the request has to be sent in another way."""
         token = await self._account.token() if self._account else None
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -142,27 +131,28 @@ class DirectPosts:
             self._on_heard()
             if 300 <= response.status < 400:
                 return None
-            kind = response.headers.get("Content-Type", "").lower()
+            kind, length = response.headers.get("Content-Type", "").lower(), response.content_length
             if response.status >= 400:
                 return await self._refusal(response, body, kind)
             if self._account:
                 self._account.accepted(token)
-            if kind.startswith("application/json") and _is_short(response):
+            is_short = length is not None and length <= _SHORT and "Content-Encoding" not in response.headers
+            if kind.startswith("application/json") and is_short:
                 return _message(await response.read())
             return await self._long_answer(response, body)
 
     async def _refusal(self, response: aiohttp.ClientResponse, body: bytes, kind: str) -> Any:
-        """The error that the body says, or one that stands for the status."""
+        """Return the error in the body, or one for the status."""
         if response.status not in (401, 403) and kind.startswith("application/json"):
-            said = await self._long_answer(response, body)
-            if isinstance(said, dict) and isinstance(said.get("error"), dict):
-                return said
+            answer = await self._long_answer(response, body)
+            if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+                return answer
         if response.status in _NOT_CARRIED_OUT:
             return None
         return _error(INTERNAL_ERROR, f"Server returned an error response: HTTP {response.status}")
 
     async def _long_answer(self, response: aiohttp.ClientResponse, body: bytes) -> Any:
-        """The answer in a body of any length and form, after the notifications before it."""
+        """Return the answer in a body of any length and form, after the notifications before it."""
         bounded = httpx2.Response(
             response.status,
             headers=[*response.headers.items()],
@@ -178,21 +168,23 @@ class DirectPosts:
         return await self._streamed_answer(httpx2.EventSource(bounded, max_event_size=None))
 
     async def _streamed_answer(self, events: httpx2.EventSource) -> Any:
-        """A stream that breaks is the end of its request, and of nothing else."""
+        """Return the answer in a stream. A stream that breaks ends its request, and nothing else."""
         try:
             async for event in events:
                 message = _message(event.data.encode(errors="surrogatepass"))
                 if "method" not in message and "id" in message:
                     return message
-                self._notify(message)
+                method, params = message.get("method"), message.get("params") or {}
+                if (
+                    self.on_notification
+                    and isinstance(method, str)
+                    and isinstance(params, dict)
+                    and "id" not in message
+                ):
+                    self.on_notification(method, params)
         except (httpx2.HTTPError, httpx2.SSEError) as error:
             raise ServerGone(f"{type(error).__name__} {error}".strip()) from None
         raise ServerGone("the stream ended without a response")
-
-    def _notify(self, message: Mapping[str, Any]) -> None:
-        method, params = message.get("method"), message.get("params") or {}
-        if self.on_notification and isinstance(method, str) and isinstance(params, dict) and "id" not in message:
-            self.on_notification(method, params)
 
 
 class _StreamedBody(httpx2.AsyncByteStream):
@@ -212,13 +204,8 @@ class _StreamedBody(httpx2.AsyncByteStream):
         """The context manager of the response closes it."""
 
 
-def _is_short(response: aiohttp.ClientResponse) -> bool:
-    length = response.content_length
-    return length is not None and length <= _SHORT and "Content-Encoding" not in response.headers
-
-
 def _message(text: bytes) -> dict[str, Any]:
-    """The message in a body. A body that is not one message becomes `{}`, which fails the request."""
+    """Return the message in a body. A body that is not one message becomes `{}`, which fails the request."""
     try:
         messages = read_line(text)
     except ValueError:
@@ -226,5 +213,5 @@ def _message(text: bytes) -> dict[str, Any]:
     return messages[0] if len(messages) == 1 and isinstance(messages[0], dict) else {}
 
 
-def _error(code: int, said: str) -> dict[str, Any]:
-    return {"error": {"code": code, "message": said}}
+def _error(code: int, text: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": text}}

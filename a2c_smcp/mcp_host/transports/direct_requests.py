@@ -7,12 +7,13 @@ the connection: every message that is not an answer to one of these requests, pr
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from asyncio import Event, StreamWriter, get_running_loop
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from mcp_types import INTERNAL_ERROR
@@ -21,10 +22,8 @@ from pydantic_core import to_jsonable_python
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused
 from a2c_smcp.mcp_host.message_limits import refused
-from a2c_smcp.mcp_host.transports.in_flight_request import InFlightRequest
+from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
 from a2c_smcp.protocol.codec import dumps
-
-__all__ = ["ODD_ANSWER", "DirectRequests", "DirectSender", "MCPRequest", "Otherwise", "as_json", "settle", "written"]
 
 ODD_ANSWER = "the server's answer is not an MCP result"
 
@@ -33,7 +32,7 @@ _WRITE_BUFFER = 64 * 1024  # bytes that may wait for a server to read them; with
 
 
 class _DirectAnswer(msgspec.Struct):
-    """The usual shape of an answer."""
+    """An answer of the usual shape."""
 
     id: int
     result: dict[str, Any]
@@ -53,45 +52,51 @@ class MCPRequest(NamedTuple):
 
 Otherwise = Callable[[], object]
 """Sends a request by the SDK after all."""
+HeadersOfCall = Callable[[str, Mapping[str, Any]], dict[str, str]]
+"""Returns the HTTP headers that say the name of a tool, and those arguments that its server wants as headers too."""
 
 
-class DirectSender(Protocol):
-    """Sends requests without the SDK: by `DirectRequests` or `DirectPosts`."""
+class DirectSender(ABC):
+    """Sends requests without the SDK. The SDK numbers its requests from `ids` too: no two have the same id.
 
-    ids: Iterator[int]
-    on_notification: Callable[[str, Mapping[str, Any]], None] | None
-    common_meta: Mapping[str, Any]
-    header_arguments: Mapping[str, Mapping[tuple[str, ...], str]]
-    """For each tool, the arguments that are sent as HTTP headers too, where there are headers."""
+    `common_meta` is added to the `_meta` of every request. `on_notification` gets progress and log messages.
+    """
 
-    def send(self, request: MCPRequest, pending: InFlightRequest, otherwise: Otherwise) -> int | None:
+    is_traceable: bool
+    """True if requests can be sent in a span of our own; the SDK has spans for the others."""
+
+    def __init__(self) -> None:
+        self.ids: Iterator[int] = count(1)
+        self.on_notification: Callable[[str, Mapping[str, Any]], None] | None = None
+        self.common_meta: Mapping[str, Any] = {}
+        self.headers_of_call: HeadersOfCall = lambda tool, arguments: {}
+
+    @abstractmethod
+    def send(self, request: MCPRequest, pending: PendingRequest, otherwise: Otherwise) -> int | None:
         """Return the id of the request, which may be sent by `otherwise` later; `None` if it is not sent here.
 
         Raises `BadRequest` for values that are not JSON.
         """
-        ...
 
 
-class DirectRequests:
-    """The SDK numbers its requests from `ids` too, so that no two have the same id.
+class DirectRequests(DirectSender):
+    """Requests over the pipe of one server.
 
-    `common_meta` is added to the `_meta` of every request. `on_notification` gets progress and log messages here and
-    not from the SDK: otherwise the answer could overtake them, and a flood of them would cost more. Requests that the
-    server does not read yet wait in a queue, in order; `write_waiting` writes them.
+    Progress and log messages do not come from the SDK: otherwise the answer could overtake them, and a flood of them
+    would cost more. Requests that the server does not read yet wait in a queue, in order; `write_waiting` writes them.
     """
 
+    is_traceable = True
+
     def __init__(self, pipe: StreamWriter) -> None:
-        self.ids: Iterator[int] = count(1)
-        self.on_notification: Callable[[str, Mapping[str, Any]], None] | None = None
-        self.common_meta: Mapping[str, Any] = {}
-        self.header_arguments: Mapping[str, Mapping[tuple[str, ...], str]] = {}
+        super().__init__()
         self._pipe = pipe
         self._is_full = Event()
         self._is_gathering = False
         self._queue: dict[int, bytes] = {}
-        self._unanswered: dict[int, InFlightRequest] = {}
+        self._unanswered: dict[int, PendingRequest] = {}
 
-    def send(self, request: MCPRequest, pending: InFlightRequest, otherwise: Otherwise = lambda: None) -> int:
+    def send(self, request: MCPRequest, pending: PendingRequest, otherwise: Otherwise = lambda: None) -> int:
         """Send a request; the answer becomes the outcome of `pending`. Closing `pending` cancels it at the server.
 
         Return the id of the request. Raises `BadRequest` for values that are not JSON.
@@ -117,7 +122,7 @@ class DirectRequests:
                 self._write_queue()
 
     def handle_lines(self, lines: bytes) -> bool:
-        """Handle lines that are answers to these requests and nothing else; return whether they are."""
+        """Handle lines that are all answers to these requests; return False for any others."""
         if len(lines) > _WRITE_BUFFER or not lines.endswith(b"\n"):
             return False
         try:
@@ -131,25 +136,26 @@ class DirectRequests:
         return True
 
     def handle(self, message: Any) -> bool:
-        """Handle an answer to one of these requests, progress or a log message; return whether it is one."""
+        """Handle an answer to one of these requests, progress or a log message; return False for any other."""
         if not isinstance(message, dict):
             return False
         if (method := message.get("method")) is not None:
-            return self._handle_notification(method, message.get("params"))
-        pending = self._unanswered.pop(_number(message.get("id")), None)
+            params = message.get("params")
+            if method not in _NOTIFICATIONS or self.on_notification is None or not isinstance(params, dict):
+                return False
+            self.on_notification(method, params)
+            return True
+        number = message.get("id")
+        if isinstance(number, str) and number.isdecimal():  # some servers write numbers as text
+            number = int(number)
+        pending = self._unanswered.pop(number, None) if type(number) is int else None
         if pending is None:
             return False
         settle(pending, message)
         return True
 
-    def _handle_notification(self, method: Any, params: Any) -> bool:
-        if method not in _NOTIFICATIONS or self.on_notification is None or not isinstance(params, dict):
-            return False
-        self.on_notification(method, params)
-        return True
-
     def _cancel(self, number: int) -> None:
-        """A request that was never written need not be cancelled at the server."""
+        """Cancel a request, at the server too, unless it was never written."""
         if self._unanswered.pop(number, None) is None or self._queue.pop(number, b""):
             return
         if not self._pipe.is_closing():
@@ -176,7 +182,7 @@ class DirectRequests:
         return b"".join(lines)
 
 
-def settle(pending: InFlightRequest, message: Mapping[str, Any]) -> None:
+def settle(pending: PendingRequest, message: Mapping[str, Any]) -> None:
     """Make the answer to a request its outcome."""
     if (error := message.get("error")) is not None:
         pending.fail(_refusal(error))
@@ -188,11 +194,10 @@ def settle(pending: InFlightRequest, message: Mapping[str, Any]) -> None:
 
 def _refusal(error: Any) -> RequestRefused | OversizedAnswer:
     """Return the failure that an error answer stands for, however odd it is."""
-    said = error if isinstance(error, dict) else {}
-    code, text = said.get("code"), said.get("message")
-    if not isinstance(text, str):
+    if not isinstance(error, dict) or not isinstance(text := error.get("message"), str):
         return refused(INTERNAL_ERROR, ODD_ANSWER)
-    return refused(code if type(code) is int else INTERNAL_ERROR, text, said.get("data"))
+    code = error.get("code")
+    return refused(code if type(code) is int else INTERNAL_ERROR, text, error.get("data"))
 
 
 def written(message: dict[str, Any]) -> bytes:
@@ -212,10 +217,3 @@ def as_json(message: dict[str, Any]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"not JSON, {error}") from None
     return plain
-
-
-def _number(id_: Any) -> int:
-    """Some servers write numbers as text."""
-    if isinstance(id_, str) and id_.isdecimal():
-        return int(id_)
-    return id_ if type(id_) is int else 0

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import codecs
-import gc
 import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import msgspec
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import SessionMessage as SessionMessage
 from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import BaseModel, ValidationError
 
@@ -26,8 +25,8 @@ from a2c_smcp.mcp_host.message_limits import (
     refusal,
 )
 from a2c_smcp.mcp_host.transports.direct_requests import ODD_ANSWER
-
-__all__ = ["LineDecoder", "from_line", "read_line", "to_line", "to_message"]
+from a2c_smcp.protocol.codec import collector_paused
+from a2c_smcp.protocol.questions import INPUT_METHODS
 
 _BROKEN = "\udfff"  # a mark that no valid text decodes to: a lone surrogate
 _JSON: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -100,38 +99,30 @@ def from_line(line: str | bytes) -> list[SessionMessage]:
 def read_line(line: str | bytes) -> list[Any]:
     """Return the same messages as plain JSON values."""
     try:
-        with _without_collector() if len(line) > LARGE else nullcontext():
+        with collector_paused(len(line)):
             data = _JSON.decode(line)
     except (ValueError, RecursionError):
         data = _read_leniently(line)
     return data if isinstance(data, list) else [data]
 
 
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Stop the garbage collector, which would traverse a large message again and again while it is parsed."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def to_line(message: SessionMessage) -> str:
-    """ASCII, so that every encoding can carry it."""
+    """Return a message as a line, in ASCII, so that every encoding can carry it."""
     return json.dumps(message.message.model_dump(by_alias=True, exclude_unset=True), separators=(",", ":")) + "\n"
 
 
 def to_message(data: Any) -> SessionMessage:
-    """Raises `ValueError` for a value that is no message."""
+    """Return the message in a JSON value. Raises `ValueError` if it is none."""
     if not isinstance(data, dict):
         raise ValueError("a message is an object")  # noqa: TRY004  # it is the text that is wrong
     data["jsonrpc"] = "2.0"
-    kind = _kind(data)
+    kind: type[BaseModel]
+    if "method" in data:
+        kind = JSONRPCRequest if data.get("id") is not None else JSONRPCNotification
+    else:
+        kind = JSONRPCError if data.get("error") is not None else JSONRPCResponse
     try:
-        return SessionMessage(kind.model_validate(data))  # type: ignore[arg-type]  # one of the four kinds
+        return SessionMessage(kind.model_validate(data))
     except ValidationError:
         if "method" in data or not isinstance(data.get("id"), str | int):
             raise
@@ -142,17 +133,107 @@ def to_message(data: Any) -> SessionMessage:
 def _read_leniently(line: str | bytes) -> Any:
     """Parse what the strict parser refuses: infinite numbers become null, lone surrogates are kept."""
     try:
-        return json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
+        return json.loads(
+            line,
+            parse_constant=lambda _: None,
+            parse_float=lambda digits: number if math.isfinite(number := float(digits)) else None,
+        )
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
-def _finite(digits: str) -> float | None:
-    number = float(digits)
-    return number if math.isfinite(number) else None
+RELATED_CALL = "a2c_call"
+"""In the `_meta` of a request that came in the HTTP response to a call: the progress token of that call."""
 
 
-def _kind(data: dict[str, Any]) -> type[BaseModel]:
-    if "method" in data:
-        return JSONRPCRequest if data.get("id") is not None else JSONRPCNotification
-    return JSONRPCError if data.get("error") is not None else JSONRPCResponse
+def related_to(token: object, line: bytes) -> bytes:
+    """Return a line of an event; if it is a question, with the call that it belongs to."""
+    name, colon, data = line.partition(b":")
+    try:
+        message = json.loads(data) if name == b"data" else None
+    except (ValueError, RecursionError):
+        return line
+    if not isinstance(message, dict) or message.get("method") not in INPUT_METHODS:
+        return line
+    params = message.get("params")
+    params = params if isinstance(params, dict) else {}
+    meta = params.get("_meta")
+    meta = meta if isinstance(meta, dict) else {}
+    message["params"] = {**params, "_meta": {**meta, RELATED_CALL: token}}
+    return name + colon + json.dumps(message).encode()
+
+
+# Streams of JSON lines: some servers send several messages as `application/json`, one on each line.
+#
+# MCP wants `text/event-stream` for that. Such a body is given the form of events on its way, so that everything after
+# it need not know. Only a body without a length is looked at, and only its first line: a message by itself is an
+# event, and a message that goes on in the next line is a plain JSON body.
+
+_LONGEST = 256 * 1024
+"""Bytes of a first line that are looked at."""
+
+
+async def lines_as_events(response: httpx2.Response) -> None:
+    """Give a body of JSON lines the form of events. Waits for the first line of a body that may be one."""
+    headers, body = response.headers, response.stream
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_open = not {"content-length", "content-encoding"} & headers.keys()
+    if kind != "application/json" or not is_open or not isinstance(body, httpx2.AsyncByteStream):
+        return
+    parts = aiter(body)
+    begun = b""
+    async for part in parts:
+        begun += part
+        if b"\n" in begun or len(begun) > _LONGEST:
+            break
+    line, end, _ = begun.partition(b"\n")
+    if is_lines := bool(end) and _is_message(line):
+        headers["content-type"] = "text/event-stream"
+    response.stream = _GoingOn(body, begun, parts, is_lines=is_lines)
+
+
+class _GoingOn(httpx2.AsyncByteStream):
+    """A body whose beginning has been read."""
+
+    def __init__(
+        self, body: httpx2.AsyncByteStream, begun: bytes, parts: AsyncIterator[bytes], *, is_lines: bool
+    ) -> None:
+        self._body, self._begun, self._parts, self._is_lines = body, begun, parts, is_lines
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        events = _Events() if self._is_lines else None
+        yield events.of(self._begun) if events else self._begun
+        async for part in self._parts:
+            yield events.of(part) if events else part
+        if events:
+            yield events.end()
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class _Events:
+    """Bytes of lines in, bytes of events out. Nothing is held back."""
+
+    def __init__(self) -> None:
+        self._is_in_line = False
+
+    def of(self, data: bytes) -> bytes:
+        out = bytearray()
+        for line in data.replace(b"\r", b"").splitlines(keepends=True):
+            out += line if self._is_in_line else b"event: message\ndata: " + line
+            self._is_in_line = not line.endswith(b"\n")
+            if not self._is_in_line:
+                out += b"\n"
+        return bytes(out)
+
+    def end(self) -> bytes:
+        return b"\n\n" if self._is_in_line else b""
+
+
+def _is_message(line: bytes) -> bool:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(message, dict) and "jsonrpc" in message

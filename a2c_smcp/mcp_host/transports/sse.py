@@ -7,25 +7,21 @@ this one does not.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client import Transport
-from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
 from a2c_smcp.mcp_host.config.servers import SSEParameters
 from a2c_smcp.mcp_host.failures import StartFailed
 from a2c_smcp.mcp_host.sign_in.account import Account
-from a2c_smcp.mcp_host.sign_in.refused_request import reason_in
+from a2c_smcp.mcp_host.sign_in.flow import reason_in
 from a2c_smcp.mcp_host.transports.http import HTTPTransport, WatchedHTTPClient, unreachable
-from a2c_smcp.mcp_host.transports.messages import from_line, to_line
+from a2c_smcp.mcp_host.transports.messages import SessionMessage, from_line, to_line
 from a2c_smcp.mcp_host.transports.transport import OnFault
-
-__all__ = ["SSETransport"]
 
 _Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -41,11 +37,8 @@ class SSETransport(HTTPTransport):
         super().__init__(parameters.url, parameters.sse_read_timeout, limit, account)
         self._parameters = parameters
 
-    def connect(self, on_fault: OnFault) -> Transport:
-        return self._connected(on_fault)
-
     @asynccontextmanager
-    async def _connected(self, on_fault: OnFault) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
+    async def connect(self, on_fault: OnFault) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
         asked = self._parameters
         client = self._client = WatchedHTTPClient(
             on_fault, headers=asked.headers, timeout=asked.timeout, limit=self._limit, account=self._account
@@ -53,9 +46,14 @@ class SSETransport(HTTPTransport):
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         with to_session, incoming, outgoing, from_session:
-            async with client, _opened(client, self._url) as response:
-                events = httpx2.EventSource(response, max_event_size=None).__aiter__()
-                endpoint = await _endpoint(events, self._url)
+            async with client, AsyncExitStack() as stack:
+                try:
+                    with anyio.fail_after(asked.timeout):
+                        response = await stack.enter_async_context(_opened(client, self._url))
+                        events = httpx2.EventSource(response, max_event_size=None).__aiter__()
+                        endpoint = await _endpoint(events, self._url)
+                except TimeoutError:
+                    raise StartFailed(f"it did not begin its stream of events within {asked.timeout:g} s") from None
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._read, events, to_session)
                     tasks.start_soon(self._post_all, client, endpoint, from_session, to_session)
@@ -68,8 +66,9 @@ class SSETransport(HTTPTransport):
         with to_session, suppress(httpx2.TransportError, httpx2.SSEError, *_SESSION_ENDED):
             async for event in events:
                 if event.event == "message" and event.data:
-                    for message in _messages(event.data):
-                        await to_session.send(message)
+                    with suppress(ValueError):
+                        for message in from_line(event.data):
+                            await to_session.send(message)
 
     async def _post_all(
         self,
@@ -121,10 +120,3 @@ async def _post(client: WatchedHTTPClient, endpoint: str, message: SessionMessag
         refusal = ErrorData(code=INTERNAL_ERROR, message=f"the request could not be posted: {problem}")
         with suppress(*_SESSION_ENDED):
             await to_session.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.message.id, error=refusal)))
-
-
-def _messages(data: str) -> list[SessionMessage]:
-    try:
-        return from_line(data)
-    except ValueError:
-        return []

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import re
 import signal
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client import Transport
-from mcp.shared.message import SessionMessage
 
+from a2c_smcp.files import data_folder
 from a2c_smcp.mcp_host.config.servers import SandboxSettings, StdioParameters
-from a2c_smcp.mcp_host.failures import CommandNotFound, ServerFailure, ServerGone, StartFailed, in_brief
+from a2c_smcp.mcp_host.failures import (
+    CommandNotFound,
+    NotSandboxed,
+    ServerFailure,
+    ServerGone,
+    StartFailed,
+    if_short,
+)
 from a2c_smcp.mcp_host.processes.environment import child_environment, find_command, why_not_found
 from a2c_smcp.mcp_host.processes.guard import GuardedProcess, Intercept, ProcessGuard
-from a2c_smcp.mcp_host.sandbox.plan import planned
-from a2c_smcp.mcp_host.sandbox.refusals import RefusedPaths
+from a2c_smcp.mcp_host.processes.plan import RefusedPaths, planned
 from a2c_smcp.mcp_host.transports.direct_requests import DirectRequests
-from a2c_smcp.mcp_host.transports.messages import LineDecoder, read_line, to_line, to_message
+from a2c_smcp.mcp_host.transports.messages import LineDecoder, SessionMessage, read_line, to_line, to_message
 from a2c_smcp.mcp_host.transports.transport import OnFault
 
-__all__ = ["StdioTransport"]
-
+_REFUSED = f"[Errno {errno.EACCES}]"
 _STDERR_KEPT = 64 * 1024
 _CHUNK = 256 * 1024
 _EXIT_REPORT = 0.25  # seconds between the end of stdout and the report of the exit code
 _REPETITION_PAUSE = 0.01  # a server that repeats lines is read in larger portions
 _WRITTEN_TOGETHER = 32  # messages to a server in one write
+_CRASHES = 1 << 31  # on Windows, such a code is the number of an exception, which is known in hexadecimal notation
 _EXIT_WAIT, _TERM_WAIT, _END_LIMIT = 1.0, 1.5, 4.0  # after stdin is closed, after SIGTERM, in all
 _Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -56,6 +63,7 @@ class StdioTransport:
         self._parameters = parameters
         self._sandbox = sandbox
         self._refusals: RefusedPaths | None = None
+        self._obstacles: Sequence[str] = ()
         self._name = name
         self._limit = limit
         self._guard = guard
@@ -88,7 +96,10 @@ class StdioTransport:
     def failure(self) -> ServerFailure:
         if self._child and self._child.excess:
             return ServerGone(f"its sandbox has ended it: {self._child.excess}")
-        last = in_brief(_why(self.stderr), 500)
+        if self._obstacles:
+            return NotSandboxed(self._obstacles[0])
+        was_killed = self.exit_code is not None and self.exit_code < 0  # what it wrote before is not why
+        last = "" if was_killed else if_short(_why(self.stderr, self.exit_code))
         return ServerGone(_ending(self.exit_code) + (f": {last}" if last else ""))
 
     @property
@@ -98,11 +109,8 @@ class StdioTransport:
     def silence(self) -> float:
         return 0.0
 
-    def connect(self, on_fault: OnFault) -> Transport:
-        return self._connected()
-
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
+    async def connect(self, on_fault: OnFault) -> AsyncGenerator[tuple[_Incoming, _Outgoing], None]:
         child = self._child = await self._start()
         if codecs.lookup(self._parameters.encoding).name == "utf-8":
             self.direct = DirectRequests(child.stdin)
@@ -137,16 +145,31 @@ class StdioTransport:
         path = find_command(asked.command, cwd, env)
         if path is None:
             raise CommandNotFound(f"{asked.command!r} {why_not_found(asked.command)}", command=asked.command)
+        if _is_gone(asked.args):
+            what = f"{asked.args[0]!r}, which `a2c-smcp add` installed, is gone"
+            raise CommandNotFound(what, command=asked.command)
         argv = [asked.command, *asked.args]
         if self._sandbox is None:
             return await self._guard.launch(path, argv, env, cwd)
         plan = planned(self._sandbox, command=path, args=asked.args, env=env, configured=asked.env or {}, cwd=cwd)
         self._refusals = RefusedPaths(self._name, plan, self.told)
-        return await self._guard.launch(path, argv, plan.environment, cwd, plan.spec)
+        self._obstacles = plan.obstacles
+        try:
+            return await self._guard.launch(path, argv, plan.environment, cwd, plan.spec)
+        except StartFailed as error:
+            if not plan.obstacles and _REFUSED not in error.reason:
+                raise
+            needs = f"{error.reason}: name the folder of its program, and of what that runs, in sandbox.read"
+            raise NotSandboxed((*plan.obstacles, needs)[0]) from None
 
     async def _end(self, child: GuardedProcess) -> None:
+        async def drain() -> None:
+            """Read on, because a server that is stuck in a write would not notice the end of its stdin."""
+            while await child.stdout.read(_CHUNK):
+                pass
+
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_drain, child)
+            tasks.start_soon(drain)
             tasks.start_soon(self._read_stderr, child)
             await child.end(grace=_EXIT_WAIT, term=_TERM_WAIT, limit=_END_LIMIT)
             tasks.cancel_scope.cancel()
@@ -159,6 +182,7 @@ class StdioTransport:
         is_line_whole = True
         with to_session, suppress(*_SESSION_ENDED):
             while data := await child.read(_CHUNK, intercept if is_line_whole else None):
+                self._obstacles = ()  # it has started in spite of them
                 is_line_whole = data.endswith(b"\n")
                 lines = decoder.feed(data)
                 new = dict.fromkeys(lines)  # a line that is repeated says nothing new
@@ -171,7 +195,7 @@ class StdioTransport:
                 await child.exited.wait()
 
     def _intercept(self) -> Intercept | None:
-        """What handles the bytes of stdout first. In a sandbox they may also tell what was refused."""
+        """Return the first handler of the bytes of stdout. In a sandbox they may also show refused paths."""
         handle, refusals = self.direct.handle_lines if self.direct else None, self._refusals
         if refusals is None:
             return handle
@@ -196,7 +220,10 @@ class StdioTransport:
         with suppress(OSError):  # the session learns of the end by the end of stdout
             async for message in from_session:
                 await anyio.lowlevel.checkpoint()  # messages of the same turn of the loop are written together
-                waiting = [message, *_available(from_session)]
+                waiting = [message]
+                with suppress(anyio.WouldBlock, anyio.EndOfStream):
+                    while True:
+                        waiting.append(from_session.receive_nowait())
                 child.stdin.write(encoder.encode("".join(map(to_line, waiting))))
                 await child.stdin.drain()
 
@@ -210,16 +237,9 @@ class StdioTransport:
                 self._stderr_bytes -= len(self._stderr.popleft())
 
 
-async def _drain(child: GuardedProcess) -> None:
-    """Read on, because a server that is stuck in a write would not notice the end of its stdin."""
-    while await child.stdout.read(_CHUNK):
-        pass
-
-
-def _available(from_session: MemoryObjectReceiveStream[SessionMessage]) -> Iterator[SessionMessage]:
-    with suppress(anyio.WouldBlock, anyio.EndOfStream):
-        while True:
-            yield from_session.receive_nowait()
+def _is_gone(args: Sequence[str]) -> bool:
+    """True if the program of an installed server, which an interpreter gets as its first argument, does not exist."""
+    return any(Path(word).is_relative_to(data_folder()) and not Path(word).exists() for word in args[:1])
 
 
 _NPM = ("npm error", "npm ERR!")
@@ -227,19 +247,29 @@ _BESIDE = re.compile(r"npm (?:error|ERR!)( (?:code|errno|syscall|path|A complete
 _ERROR = re.compile(r"(?:\[cause\]: |Uncaught )?\w*Error\b.*: .*")
 
 
-def _why(stderr: str) -> str:
-    """The line that says why a program has ended: the last one, but npm and Node.js print more after it."""
+_LOOKS_WRONG = re.compile(
+    r"error|exception|fatal|fail|panic|abort|usage:|denied|refused|not permitted|timed? ?out|cannot|can't|could not"
+    r"|unable|no such|not found|missing|required|invalid|unknown|unexpected|unsupported|must|\bE[A-Z]{4,}\b",
+    re.IGNORECASE,
+)
+
+
+def _why(stderr: str, exit_code: int | None) -> str:
+    """Return the last line that looks like an error; npm and Node.js print more after it.
+
+    If there is none, it is the last line of a program that says that it has failed, and empty for others.
+    """
     lines = [line.strip() for line in stderr.splitlines() if line.strip()] or [""]
     if lines[-1].startswith(_NPM):
-        return _why_npm_ended(lines)
+        return _why_npm(lines)
     if lines[-1].startswith("Node.js v"):
         return next(filter(_ERROR.fullmatch, reversed(lines)), lines[-1])
-    return lines[-1]
+    return next((line for line in reversed(lines) if _LOOKS_WRONG.search(line)), lines[-1] if exit_code else "")
 
 
-def _why_npm_ended(lines: list[str]) -> str:
-    said = [line for line in lines if line.startswith(_NPM) and not _BESIDE.fullmatch(line)] or lines[-1:]
-    return next((line for line in said if " reason: " in line), said[0])
+def _why_npm(lines: list[str]) -> str:
+    reasons = [line for line in lines if line.startswith(_NPM) and not _BESIDE.fullmatch(line)] or lines[-1:]
+    return next((line for line in reasons if " reason: " in line), reasons[0])
 
 
 def _ending(exit_code: int | None) -> str:
@@ -247,4 +277,4 @@ def _ending(exit_code: int | None) -> str:
         return "it closed its output"
     if exit_code < 0:
         return f"it was killed by {signal.Signals(-exit_code).name}"
-    return f"it exited with code {exit_code}"
+    return f"it exited with code {exit_code if exit_code < _CRASHES else hex(exit_code)}"

@@ -10,13 +10,11 @@ from mcp.client import Transport
 from a2c_smcp.mcp_host.failures import ServerFailure
 from a2c_smcp.mcp_host.transports.direct_requests import DirectSender
 
-__all__ = ["MCPTransport", "OnFault"]
-
 OnFault = Callable[[ServerFailure], None]
 
 
 class MCPTransport(Protocol):
-    """Opened and closed once, by the task that uses it. After the end of the connection it still says how it ended."""
+    """Opened and closed once, by the task that uses it. `failure()` stays readable after the connection has ended."""
 
     quiet_limit: float | None
     """Seconds without a byte after which the session checks the server's health; `None` if silence means nothing."""

@@ -1,1 +1,1 @@
-"""What happens between a call and its tool (001 §9): hooks, retries, checked arguments, timeouts, limits."""
+"""The layers between a call and its tool (001 §9): hooks, retries, checked arguments, timeouts, limits."""

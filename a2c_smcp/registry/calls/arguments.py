@@ -6,30 +6,79 @@ the number of values that are filled into one call is limited.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from copy import deepcopy
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from a2c_smcp.registry.calls.methods import Arguments
-from a2c_smcp.registry.functions import FunctionTool
-from a2c_smcp.registry.parameters import InvalidArguments
+from a2c_smcp.loops import LoopIsRunning, is_in_loop, start_in_thread_async
+from a2c_smcp.registry.functions import FunctionTool, InvalidArguments
 from a2c_smcp.registry.schemas.check import Fault, Schema, find_faults, find_faults_async
 from a2c_smcp.registry.schemas.cost import MAX_COST, local_target
 from a2c_smcp.registry.tool_info import ToolInfo
 
-__all__ = ["ArgumentCheck", "argument_check", "compile_defaults"]
-
 logger = logging.getLogger(__name__)
+
+# The sync and the async way to call a tool, of which its author may have written either or both.
+
+Arguments: TypeAlias = dict[str, Any]
+SyncCall: TypeAlias = Callable[[Arguments], Any]
+AsyncCall: TypeAlias = Callable[[Arguments], Awaitable[Any]]
+
+
+class ToolMethods(NamedTuple):
+    """The methods of a tool, by its author: `call`, `acall`, or both."""
+
+    call: SyncCall | None
+    acall: AsyncCall | None
+
+
+def tool_methods(tool: Any) -> ToolMethods:
+    """An async `call` counts as `acall`, unless the tool has an `acall` too."""
+    call, acall = tool.call, getattr(tool, "acall", None)
+    if _is_async(acall):
+        return ToolMethods(None if _is_async(call) else call, acall)
+    return ToolMethods(None, call) if _is_async(call) else ToolMethods(call, None)
+
+
+async def call_in_thread(call: SyncCall, arguments: Arguments) -> Any:
+    return await result_of(start_in_thread_async(call, arguments))
+
+
+async def result_of(outcome: Awaitable[Any]) -> Any:
+    """Return the result of a sync call. An awaitable one is awaited in the caller's loop."""
+    result = await outcome
+    return await result if inspect.isawaitable(result) else result
+
+
+def run_blocking(name: str, acall: AsyncCall) -> SyncCall:
+    """A sync call that runs an async one in an event loop of its own."""
+
+    async def awaited(arguments: Arguments) -> Any:
+        return await acall(arguments)
+
+    def call(arguments: Arguments) -> Any:
+        if is_in_loop():
+            raise LoopIsRunning(f"tool {name!r} is async, and an event loop runs in this thread: await acall instead")
+        return asyncio.run(awaited(arguments))
+
+    return call
+
+
+def _is_async(call: Any) -> bool:
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(type(call), "__call__", None))  # noqa: B004
+
 
 MAX_FILLED = 100_000
 """Values that are filled into the arguments of one call: some 50 ms."""
 
 FillDefaults: TypeAlias = Callable[[Any], Any]
 QuickCheck: TypeAlias = Callable[[Any], Arguments | None]
-"""Arguments that are known to fit, converted; `None` if the schema has to decide."""
+"""Returns converted arguments if they certainly fit; `None` if the schema has to decide."""
 
 _CONTAINERS = (dict, list)
 _NESTING_KEYWORDS = frozenset({"properties", "items", "allOf", "$ref"})
@@ -85,12 +134,8 @@ def argument_check(tool: Any, info: ToolInfo) -> ArgumentCheck | None:
         return None
     is_function = isinstance(tool, FunctionTool)
     # Most arguments of a function fit. Pydantic says so in a fraction of the time, and converts them on the way.
-    quick = tool.fit if is_function and tool.fit else _unknown
+    quick: QuickCheck = tool.fit if is_function and tool.fit else lambda arguments: None
     return ArgumentCheck(schema, quick, has_defaults=not (is_function and tool.fills_defaults))
-
-
-def _unknown(arguments: Any) -> None:
-    return None
 
 
 def _without_faults(arguments: Arguments, faults: list[Fault]) -> Arguments:
@@ -141,7 +186,10 @@ class _Defaults:
         self._inner: dict[str, _Defaults] = {}
         self._items: _Defaults | None = None
         for part in _parts(schema, root, set()):
-            for name, below in _objects(part.get("properties")):
+            properties = part.get("properties")
+            for name, below in properties.items() if isinstance(properties, dict) else ():
+                if not isinstance(below, dict):
+                    continue
                 if "default" in below:
                     self._defaults[name] = below["default"]
                     self._costs[name] = _count(below["default"])
@@ -163,7 +211,7 @@ class _Defaults:
         filled = value
         if missing := [name for name in self._defaults if name not in value]:
             budget.spend(sum(self._costs[name] for name in missing))
-            filled = {**value, **{name: _copied(self._defaults[name]) for name in missing}}
+            filled = {**value, **{name: deepcopy(self._defaults[name]) for name in missing}}
         for name, inner in self._inner.items():
             if isinstance(old := filled.get(name), _CONTAINERS) and (new := inner.fill(old, budget)) is not old:
                 filled = {**filled, name: new}
@@ -186,15 +234,7 @@ def _count(value: Any) -> int:
     """The number of values inside a value, itself included."""
     count, rest = 0, [value]
     while rest:
-        each = rest.pop()
+        item = rest.pop()
         count += 1
-        rest += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        rest += item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
     return count
-
-
-def _copied(default: Any) -> Any:
-    return deepcopy(default) if isinstance(default, _CONTAINERS) else default
-
-
-def _objects(value: Any) -> list[tuple[str, dict[str, Any]]]:
-    return [(key, item) for key, item in value.items() if isinstance(item, dict)] if isinstance(value, dict) else []

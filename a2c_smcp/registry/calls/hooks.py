@@ -1,4 +1,4 @@
-"""Hooks: objects that are told of every call. A hook that raises is logged and changes nothing for the call."""
+"""Hooks: objects that are notified of every call. A hook that raises is logged and changes nothing for the call."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from a2c_smcp.errors import BadRequest, CallTimeout, Forbidden, RateLimited, SMCPError, ToolNotFound
 from a2c_smcp.registry.tool_info import ToolInfo, kind_of
 
-__all__ = ["Hook", "HookLayer", "Hooks", "ToolCall", "Values"]
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, TracerProvider
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class ToolCall:
         return _size(self._result) if self.outcome == "ok" else None
 
     def reveal(self) -> Values:
-        """The values themselves. The error is there only while hooks are told of it."""
+        """Unmasked values; `error` is set only during the hook call."""
         return Values(self._arguments, self._result, self._error)
 
     def __repr__(self) -> str:
@@ -126,7 +127,10 @@ class Hooks:
 
     def __init__(self, hooks: Iterable[Any]) -> None:
         """Raises `TypeError` for an object without any method of a hook."""
-        listed = [_checked(hook) for hook in hooks]
+        listed = [*hooks]
+        for hook in listed:
+            if isinstance(hook, type) or not any(callable(getattr(hook, moment, None)) for moment in _MOMENTS):
+                raise TypeError(f"{kind_of(hook)} is not a hook: it has none of {', '.join(_MOMENTS)}")
         self.before = _methods(listed, "before")
         self.after = _methods(listed[::-1], "after")
         self.error = _methods(listed[::-1], "error")
@@ -165,16 +169,10 @@ def _tell(methods: tuple[Callable[[ToolCall], None], ...], call: ToolCall) -> No
             logger.exception("A hook failed on a call of tool %r", call.name)
 
 
-def _checked(hook: Any) -> Any:
-    if isinstance(hook, type) or not any(callable(getattr(hook, moment, None)) for moment in _MOMENTS):
-        raise TypeError(f"{kind_of(hook)} is not a hook: it has none of {', '.join(_MOMENTS)}")
-    return hook
-
-
 def _methods(hooks: list[Any], moment: str) -> tuple[Callable[[ToolCall], None], ...]:
-    """The methods of this name that do more than those of `Hook`."""
-    found = [getattr(hook, moment, None) for hook in hooks]
-    return tuple(one for one in found if one and getattr(one, "__func__", None) is not getattr(Hook, moment))
+    """The methods of this name, without those of `Hook` itself, which do nothing."""
+    methods = [getattr(hook, moment, None) for hook in hooks]
+    return tuple(one for one in methods if one and getattr(one, "__func__", None) is not getattr(Hook, moment))
 
 
 def _size(value: Any) -> int | None:
@@ -182,3 +180,59 @@ def _size(value: Any) -> int | None:
         return len(to_json(value))
     except (PydanticSerializationError, ValueError):
         return None
+
+
+# Calls as OpenTelemetry spans, by the GenAI conventions for `execute_tool`.
+
+_OPERATION = "execute_tool"
+
+
+class OpenTelemetryHook(Hook):
+    """A hook that makes a span for each call. It is current while the tool runs, so spans of the tool are below it.
+
+    Without a provider nothing is recorded, and a call costs next to nothing more. A span has no arguments, no results
+    and no messages of errors.
+    """
+
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        """Without `provider`, uses the program's own, also if it is set later. Needs `opentelemetry-api`."""
+        from opentelemetry import context, trace
+
+        self._trace, self._context = trace, context
+        self._tracer = trace.get_tracer("a2c_smcp.registry", tracer_provider=provider)
+        self._open: dict[ToolCall, tuple[Span, Any]] = {}
+
+    def before(self, call: ToolCall) -> None:
+        span = self._tracer.start_span(f"{_OPERATION} {call.name}", attributes=_attributes(call))
+        if span.get_span_context().is_valid:
+            self._open[call] = span, self._context.attach(self._trace.set_span_in_context(span))
+
+    def after(self, call: ToolCall) -> None:
+        self._end(call)
+
+    def error(self, call: ToolCall) -> None:
+        self._end(call)
+
+    def _end(self, call: ToolCall) -> None:
+        if (opened := self._open.pop(call, None)) is None:
+            return
+        span, token = opened
+        self._context.detach(token)
+        if call.error_type is not None:
+            span.set_attribute("error.type", call.error_type)
+            span.set_status(self._trace.StatusCode.ERROR)
+        if isinstance(call.cost, int | float):
+            span.set_attribute("a2c_smcp.tool.cost", call.cost)
+        span.end()
+
+
+def _attributes(call: ToolCall) -> dict[str, str]:
+    """A tool with an origin runs elsewhere: it is an `extension`."""
+    attributes = {
+        "gen_ai.operation.name": _OPERATION,
+        "gen_ai.tool.name": call.name,
+        "gen_ai.tool.type": "function" if call.origin is None else "extension",
+    }
+    if call.description:
+        attributes["gen_ai.tool.description"] = call.description
+    return attributes if call.origin is None else attributes | {"a2c_smcp.tool.origin": call.origin}

@@ -10,24 +10,223 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial, reduce
+from threading import Lock
+from typing import Any, Protocol, TypeVar
 
-from a2c_smcp.errors import SMCPError
-from a2c_smcp.registry.calls.arguments import ArgumentCheck, argument_check
+from a2c_smcp.errors import CallTimeout, RateLimited, SMCPError
+from a2c_smcp.loops import start_in_thread, start_in_thread_async
+from a2c_smcp.registry.calls.arguments import (
+    ArgumentCheck,
+    Arguments,
+    AsyncCall,
+    SyncCall,
+    ToolMethods,
+    argument_check,
+    call_in_thread,
+    result_of,
+    run_blocking,
+    tool_methods,
+)
 from a2c_smcp.registry.calls.hooks import HookLayer, Hooks
-from a2c_smcp.registry.calls.limits import CallLimits, CallSlots, limited, limited_async
-from a2c_smcp.registry.calls.methods import Arguments, AsyncCall, SyncCall, ToolMethods, run_blocking, tool_methods
 from a2c_smcp.registry.rules import Limit, Retry, Rules, require_positive
 from a2c_smcp.registry.tool_info import ToolInfo, read_tool_info
 from a2c_smcp.registry.toolset import MAX_QUOTED, RegisteredTool
 
-__all__ = ["compile_tool", "refused_tool"]
+# Timeouts, and the number of calls of one tool that run at the same time.
+#
+# A call takes a slot, or waits in line for one; threads and event loops wait in the same line, first come, first
+# served. The timeout covers the wait. A slot that was taken is given back exactly once:
+#
+# - An async tool gives it back when its call ends, also when a timeout cancels it.
+# - A sync tool gives it back in the thread in which it ran. A thread cannot be stopped: after a timeout the caller goes
+#   on, and the tool keeps its slot until it really ends.
+# - A caller that gives up waiting cancels its place in line. If it got the slot at that very moment, the cancel fails,
+#   and it passes the slot on.
+
+Started = TypeVar("Started")
+
+
+class ToolTimeout(CallTimeout, TimeoutError):
+    """The tool did not answer within the timeout of the registry."""
+
+
+class QueueFull(RateLimited):
+    """As many calls of the tool wait as its `Limit` allows."""
+
+    title = "Too many calls of this tool are waiting"
+
+
+class CallSlots:
+    """The slots of one tool and the line of calls that wait for one."""
+
+    def __init__(self, tool: str, limit: Limit) -> None:
+        self._tool, self._limit = tool, limit
+        self._lock = Lock()
+        self._taken = 0
+        self._line: deque[Future[None]] = deque()
+
+    def take(self, timeout: float | None = None) -> None:
+        """Raises `QueueFull`, or `TimeoutError` if no slot becomes free in time."""
+        if (turn := self._take_or_queue()) is not None:
+            with self._passed_on_failure(turn):
+                turn.result(timeout)
+
+    async def take_async(self) -> None:
+        """Raises `QueueFull`."""
+        if (turn := self._take_or_queue()) is not None:
+            with self._passed_on_failure(turn):
+                await asyncio.wrap_future(turn)
+
+    def give_back(self) -> None:
+        """From any thread. The slot goes to the first call in line that still waits."""
+        with self._lock:
+            while self._line:
+                turn = self._line.popleft()
+                if turn.set_running_or_notify_cancel():
+                    break
+            else:
+                self._taken -= 1
+                return
+        turn.set_result(None)
+
+    def _take_or_queue(self) -> Future[None] | None:
+        """`None` if a slot was free, else the turn to wait for."""
+        with self._lock:
+            if self._taken < self._limit.at_once:
+                self._taken += 1
+                return None
+            if len(self._line) >= self._limit.waiting:
+                raise QueueFull(repr(self._tool), toolId=self._tool, at_once=self._limit.at_once)
+            turn: Future[None] = Future()
+            self._line.append(turn)
+            return turn
+
+    @contextmanager
+    def _passed_on_failure(self, turn: Future[None]) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if not turn.cancel():
+                self.give_back()
+            with self._lock, suppress(ValueError):
+                self._line.remove(turn)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """The timeout of one tool in seconds, and its slots."""
+
+    tool: str
+    timeout: float | None
+    slots: CallSlots | None
+
+    def __bool__(self) -> bool:
+        return self.timeout is not None or self.slots is not None
+
+    def exceeded(self) -> ToolTimeout:
+        return ToolTimeout(f"{self.tool!r} within {self.timeout:g} s", toolId=self.tool, timeout=self.timeout)
+
+
+def limited(call: SyncCall, limits: CallLimits) -> SyncCall:
+    """With a timeout the call runs in a thread of its own, so that the caller's thread can stop waiting."""
+    slots, timeout = limits.slots, limits.timeout
+    inside = call if slots is None else _then_giving_back(call, slots)
+
+    def without_timeout(arguments: Arguments) -> Any:
+        if slots is not None:
+            slots.take()
+        return inside(arguments)
+
+    def with_timeout(arguments: Arguments) -> Any:
+        deadline = time.monotonic() + (timeout or 0)
+        try:
+            if slots is not None:
+                slots.take(timeout)
+            outcome = _started(start_in_thread, inside, arguments, slots)
+            outcome.exception(deadline - time.monotonic())
+        except TimeoutError:
+            raise limits.exceeded() from None
+        return outcome.result()
+
+    return without_timeout if timeout is None else with_timeout
+
+
+def limited_async(methods: ToolMethods, limits: CallLimits) -> AsyncCall:
+    """An async tool runs in the caller's loop, a sync one in a thread."""
+    acall, slots = methods.acall, limits.slots
+    if acall is None:
+        assert methods.call is not None
+        acall = _with_slot_in_thread(methods.call, slots) if slots else partial(call_in_thread, methods.call)
+    elif slots:
+        acall = _with_slot_in_loop(acall, slots)
+    return acall if limits.timeout is None else _with_timeout(acall, limits)
+
+
+def _with_slot_in_loop(acall: AsyncCall, slots: CallSlots) -> AsyncCall:
+    async def call(arguments: Arguments) -> Any:
+        await slots.take_async()
+        try:
+            return await acall(arguments)
+        finally:
+            slots.give_back()
+
+    return call
+
+
+def _with_slot_in_thread(call: SyncCall, slots: CallSlots) -> AsyncCall:
+    inside = _then_giving_back(call, slots)
+
+    async def in_thread(arguments: Arguments) -> Any:
+        await slots.take_async()
+        return await result_of(_started(start_in_thread_async, inside, arguments, slots))
+
+    return in_thread
+
+
+def _with_timeout(acall: AsyncCall, limits: CallLimits) -> AsyncCall:
+    async def call(arguments: Arguments) -> Any:
+        try:
+            async with asyncio.timeout(limits.timeout) as timeout:
+                return await acall(arguments)
+        except TimeoutError:
+            if timeout.expired():
+                raise limits.exceeded() from None
+            raise
+
+    return call
+
+
+def _then_giving_back(call: SyncCall, slots: CallSlots) -> SyncCall:
+    def inside(arguments: Arguments) -> Any:
+        try:
+            return call(arguments)
+        finally:
+            slots.give_back()
+
+    return inside
+
+
+def _started(
+    start: Callable[[SyncCall, Arguments], Started], call: SyncCall, arguments: Arguments, slots: CallSlots | None
+) -> Started:
+    """Gives the slot back if no thread can be started."""
+    try:
+        return start(call, arguments)
+    except RuntimeError:
+        if slots is not None:
+            slots.give_back()
+        raise
 
 
 class Layer(Protocol):
-    """What happens around each call of one tool."""
+    """Work around each call of one tool."""
 
     def begin(self, arguments: Arguments) -> Any:
         """Called before the call. The value is passed to the other two."""
@@ -41,22 +240,25 @@ class Layer(Protocol):
 def compile_tool(
     tool: Any, rules: Rules, *, timeout: float | None = None, limit: Limit | None = None
 ) -> RegisteredTool:
-    """`timeout` and `limit` replace those of the rules. Raises `TypeError` if the object is not a tool."""
+    """Compile a tool. `timeout` and `limit` replace those of the rules; `math.inf` means no timeout.
+
+    Raises `TypeError` if the object is not a tool.
+    """
     info, methods = read_tool_info(tool), tool_methods(tool)
-    layers = _Layers(
-        info,
-        rules.hooks,
-        rules.retry if info.repeatable else None,
-        argument_check(tool, info) if rules.validate else None,
-        _limits(info.name, rules.timeout if timeout is None else timeout, limit or rules.limit),
-    )
-    acall = layers.around_async(methods)
-    call = run_blocking(info.name, acall) if methods.call is None else layers.around(methods.call)
+    require_positive(timeout)
+    timeout, limit = rules.timeout if timeout is None else timeout, limit or rules.limit
+    slots = CallSlots(info.name, limit) if limit else None
+    limits = CallLimits(info.name, None if timeout == math.inf else timeout, slots)
+    check = argument_check(tool, info) if rules.validate else None
+    layers: list[Layer] = [_RetryLayer(rules.retry)] if rules.retry and info.repeatable else []
+    layers += [HookLayer(info, rules.hooks)] if rules.hooks else []
+    acall = _layered_async(limited_async(methods, limits), check, layers)
+    call = run_blocking(info.name, acall) if methods.call is None else _layered(methods.call, limits, check, layers)
     return RegisteredTool(tool, info, call, acall, rules.policy is None or rules.policy.allows(info))
 
 
 def refused_tool(name: str, error: SMCPError, hooks: Hooks) -> RegisteredTool:
-    """Stands for a tool that cannot be called: each call raises the error, and the hooks are told of it."""
+    """A tool that cannot be called: each call raises the error, and notifies the hooks."""
     info = ToolInfo(str(name)[:MAX_QUOTED], "", {}, frozenset(), frozenset(), False, None, {})
 
     def call(arguments: Arguments) -> Any:
@@ -84,32 +286,16 @@ class _RetryLayer:
         return next(pauses, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layers:
-    """The layers of one tool, in their order."""
+def _layered(call: SyncCall, limits: CallLimits, check: ArgumentCheck | None, layers: Sequence[Layer]) -> SyncCall:
+    if limits:
+        call = limited(call, limits)
+    if check:
+        call = _checked(call, check)
+    return reduce(_around, layers, call)
 
-    tool: ToolInfo
-    hooks: Hooks
-    retry: Retry | None
-    check: ArgumentCheck | None
-    limits: CallLimits
 
-    def around(self, call: SyncCall) -> SyncCall:
-        if self.limits:
-            call = limited(call, self.limits)
-        if self.check:
-            call = _checked(call, self.check)
-        if self.retry:
-            call = _around(call, _RetryLayer(self.retry))
-        return _around(call, HookLayer(self.tool, self.hooks)) if self.hooks else call
-
-    def around_async(self, methods: ToolMethods) -> AsyncCall:
-        acall = limited_async(methods, self.limits)
-        if self.check:
-            acall = _checked_async(acall, self.check)
-        if self.retry:
-            acall = _around_async(acall, _RetryLayer(self.retry))
-        return _around_async(acall, HookLayer(self.tool, self.hooks)) if self.hooks else acall
+def _layered_async(acall: AsyncCall, check: ArgumentCheck | None, layers: Sequence[Layer]) -> AsyncCall:
+    return reduce(_around_async, layers, _checked_async(acall, check) if check else acall)
 
 
 def _checked(call: SyncCall, check: ArgumentCheck) -> SyncCall:
@@ -161,9 +347,3 @@ def _around_async(acall: AsyncCall, layer: Layer) -> AsyncCall:
             await asyncio.sleep(pause)
 
     return around
-
-
-def _limits(name: str, timeout: float | None, limit: Limit | None) -> CallLimits:
-    """`math.inf` means no timeout. Use it to turn off the registry's timeout for one tool."""
-    require_positive(timeout)
-    return CallLimits(name, None if timeout == math.inf else timeout, None if limit is None else CallSlots(name, limit))

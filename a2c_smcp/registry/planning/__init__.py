@@ -1,1 +1,1 @@
-"""What a planner needs around the registry: tool lists in each provider's format, plans, recorded calls, spans."""
+"""Help for planners: tool lists in each provider's format, and plans."""

@@ -1,8 +1,8 @@
 """Run a plan (001 §6): call the steps of a planner one after the other and keep the outcome of each.
 
 When a tool raises, `clarify` may ask a user for better arguments, `replan` may ask a planner for other steps, and
-`on_error` says what happens if neither helped. How a plan runs is one generator that yields what has to be waited
-for; `run_plan` and `run_plan_async` drive it.
+`on_error` decides if neither helped. The run is one generator that yields the tool calls and questions;
+`run_plan` and `run_plan_async` drive it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,6 @@ from time import perf_counter
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from a2c_smcp.errors import BadRequest
-
-__all__ = [
-    "BadPlan",
-    "Failure",
-    "PlanRun",
-    "ReplyStep",
-    "Step",
-    "StepOutcome",
-    "ToolStep",
-    "read_plan",
-    "run_plan",
-    "run_plan_async",
-]
 
 MAX_REPLANS = MAX_QUESTIONS = 3
 
@@ -81,11 +68,10 @@ def _fault_in_tool(step: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _fault_in_reply(step: Mapping[str, Any]) -> str | None:
-    return None if isinstance(step.get("text"), str) else "is a reply and has no text"
-
-
-_FAULTS = {"tool": _fault_in_tool, "reply": _fault_in_reply}
+_FAULTS: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = {
+    "tool": _fault_in_tool,
+    "reply": lambda step: None if isinstance(step.get("text"), str) else "is a reply and has no text",
+}
 
 
 def _read(step: Any) -> Step:
@@ -136,7 +122,7 @@ class PlanRun:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a callback gets: the step and its error, the outcomes so far, and the remaining steps."""
+    """The argument of a callback: the step and its error, the outcomes so far, and the remaining steps."""
 
     step: ToolStep
     error: Exception
@@ -229,7 +215,7 @@ async def run_plan_async(
 
 @dataclass
 class _Run:
-    """How a plan runs, as a generator. It yields the tool calls and questions that have to be waited for."""
+    """The run of a plan, as a generator. It yields the tool calls and questions that have to be waited for."""
 
     on_error: OnError
     clarify: Callback | None

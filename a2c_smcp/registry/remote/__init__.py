@@ -3,6 +3,6 @@
 from a2c_smcp.installation import needs_extra
 
 with needs_extra("computer", "an MCP server in a registry"):
-    from a2c_smcp.registry.remote.adapter import RemoteMCPAdapter
+    from a2c_smcp.registry.remote.servers import RemoteMCPAdapter
 
 __all__ = ["RemoteMCPAdapter"]

@@ -1,42 +1,41 @@
-"""An MCP server of both eras over whatever lists tools, resources and prompts: handlers, pages, errors, announcements.
+"""An MCP server of both eras over tools, resources and prompts: handlers, pages, errors, announcements.
 
-`_ServedRegistry` serves a registry by it, the bridge an office. Items that the SDK refuses are left out of a list one
-by one, and this is the only place where errors become those of MCP.
+Registries and offices are served by it. Items that the SDK refuses are left out of a list one by one, and this is the
+only place where errors become those of MCP.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypedDict, TypeVar
+from functools import partial
+from typing import Any, TypedDict, cast, get_args
 
 import mcp_types as types
-from mcp.server.caching import CacheHint
-from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
+from mcp import MCPError, stdio_server
+from mcp.server import CacheHint, InitializationOptions, NotificationOptions, Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.shared.exceptions import MCPError
-from mcp_types.methods import serialize_server_result
+from mcp_types.methods import MONOLITH_REQUESTS, MONOLITH_RESULTS, serialize_server_result
 from pydantic import BaseModel, ValidationError
 
 from a2c_smcp.errors import BadRequest, PromptNotFound, ResourceNotFound, SMCPError
-from a2c_smcp.http.asgi import ASGIApp, Receive, Scope, Send
 from a2c_smcp.mcp_host.failures import RESOURCE_NOT_FOUND
-from a2c_smcp.registry.calls.caller import CannotAsk
-from a2c_smcp.registry.remote.announcing import Announcer, Request, is_modern
-from a2c_smcp.registry.remote.rounds import STATE_TTL, missing_capability
-
-__all__ = ["PAGE_SIZE", "MCPServer", "ServerIdentity", "TrimmedHeaders"]
+from a2c_smcp.protocol.operations import MCPOperation
+from a2c_smcp.registry.calls.context import CannotAsk
+from a2c_smcp.registry.entries import ENTRIES
+from a2c_smcp.registry.readable_registry import ANSWERS, ReadableRegistry
+from a2c_smcp.registry.remote.rounds import STATE_TTL, Announcer, Request, is_modern, missing_capability
+from a2c_smcp.registry.remote.sdk import check, serve_dual_era_loop
+from a2c_smcp.web import ASGIApp, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 
 PAGE_SIZE = 1000
 """Items of a list in one answer. Many clients ask for the first page only."""
-
-Model = TypeVar("Model", bound=BaseModel)
 
 _OF_RESULT = frozenset({"resultType", "content", "structuredContent", "isError", "_meta"})
 _OF_TEXT = frozenset({"type", "text"})
@@ -44,7 +43,7 @@ _ALL_CHANGE = NotificationOptions(tools_changed=True, resources_changed=True, pr
 
 
 class ServerIdentity(TypedDict, total=False):
-    """What clients are told of a server, as MCP names it."""
+    """The description of a server for its clients, with MCP's names."""
 
     version: str
     title: str | None
@@ -55,122 +54,132 @@ class ServerIdentity(TypedDict, total=False):
 
 
 class MCPServer(Server[None], ABC):
-    """One run of a server. Subclasses say what is listed, and answer the requests."""
+    """One run of a server. Its resources and prompts are those of a registry."""
 
-    def __init__(self, name: str, announcer: Announcer, page_size: int = PAGE_SIZE, **identity: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        announcer: Announcer,
+        readables: ReadableRegistry,
+        page_size: int = PAGE_SIZE,
+        **identity: Any,
+    ) -> None:
+        """Raises `ConfigError` if the installed SDK does not fit."""
+        check()
         self.announcer = announcer
         self._page_size = page_size
-        who = {**identity, "icons": [types.Icon.model_validate(icon) for icon in identity.get("icons") or ()] or None}
+        icons = [types.Icon.model_validate(icon) for icon in identity.get("icons") or ()] or None
         super().__init__(
             name,
-            **who,
+            **{**identity, "icons": icons},
             lifespan=_lifespan,
             cache_hints={"resources/read": CacheHint()},
             get_tool_input_schema=self.input_schema,
         )
         self._stamp = self.server_info_stamp
-        self._add_handlers()
+        self._greeting: InitializationOptions | None = None
+        self._add_handlers(readables)
         sealing = RequestStateSecurity.ephemeral(ttl=STATE_TTL)
         self.state_boundary = RequestStateBoundary(sealing, default_audience=name)
         self.middleware.append(self.state_boundary)
 
-    # What a subclass provides
-
     @abstractmethod
-    async def tools(self) -> list[dict[str, Any]]: ...
-
-    @abstractmethod
-    async def resources(self) -> list[dict[str, Any]]: ...
-
-    @abstractmethod
-    async def templates(self) -> list[dict[str, Any]]: ...
-
-    @abstractmethod
-    async def prompts(self) -> list[dict[str, Any]]: ...
-
-    @abstractmethod
-    async def call_tool(self, context: Request, params: types.CallToolRequestParams) -> dict[str, Any]: ...
-
-    @abstractmethod
-    async def read_resource(self, context: Request, params: types.ReadResourceRequestParams) -> dict[str, Any]: ...
-
-    @abstractmethod
-    async def get_prompt(self, context: Request, params: types.GetPromptRequestParams) -> dict[str, Any]: ...
-
-    @abstractmethod
-    async def complete(self, context: Request, params: types.CompleteRequestParams) -> dict[str, Any]: ...
+    def tools(self) -> list[dict[str, Any]]:
+        """MCP's list of tools."""
 
     @abstractmethod
     def input_schema(self, name: str) -> dict[str, Any] | None:
         """The schema of a tool's arguments, by which the SDK checks HTTP headers."""
 
+    @abstractmethod
+    async def call_tool(self, context: Request, params: types.CallToolRequestParams) -> dict[str, Any]:
+        """MCP's result of a call."""
+
+    @abstractmethod
+    async def answer(self, operation: MCPOperation, context: Request, params: dict[str, Any]) -> dict[str, Any]:
+        """MCP's result of one of `MCP_OPERATIONS`."""
+
+    def explain(self, error: SMCPError) -> str:
+        """The text of an error for the client."""
+        return error.message
+
     async def close(self) -> None:
         """Called at the end of the run."""
 
-    # Handlers
+    async def serve_stdio(self) -> None:
+        """Serve one client on standard input and output, until it disconnects."""
+        async with self.running(), stdio_server() as (read, write):
+            try:
+                await self.serve(read, write)
+            finally:
+                sys.stdout.flush()  # to standard error, as long as the SDK has its place
 
-    def _add_handlers(self) -> None:
-        add, tells = self.add_request_handler, self.announcer
-        add("tools/list", types.PaginatedRequestParams, self._list_tools)
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Clients can be served in this block."""
+        self._greeting = self.create_initialization_options()
+        async with self.lifespan(self):
+            yield
+
+    async def serve(self, read: Any, write: Any) -> None:
+        """Serve one client at these streams of messages, until it disconnects. There may be others."""
+        await serve_dual_era_loop(self, read, write, lifespan_state=None, init_options=self._greeting)
+
+    def instruct(self, instructions: str) -> None:
+        """Change the instructions for clients that connect later."""
+        self.instructions = instructions
+        if self._greeting:
+            self._greeting.instructions = instructions
+
+    def _add_handlers(self, readables: ReadableRegistry) -> None:
+        add, announcer = self.add_request_handler, self.announcer
         self.translated_call = self._translated(self.call_tool)
         add("tools/call", types.CallToolRequestParams, self.translated_call)
-        add("resources/list", types.PaginatedRequestParams, self._list_resources)
-        add("resources/templates/list", types.PaginatedRequestParams, self._list_templates)
-        add("resources/read", types.ReadResourceRequestParams, self._translated(self.read_resource))
-        add("resources/subscribe", types.SubscribeRequestParams, tells.subscribe)
-        add("resources/unsubscribe", types.UnsubscribeRequestParams, tells.unsubscribe)
-        add("subscriptions/listen", types.SubscriptionsListenRequestParams, tells.listen)
-        add("prompts/list", types.PaginatedRequestParams, self._list_prompts)
-        add("prompts/get", types.GetPromptRequestParams, self._translated(self.get_prompt))
-        add("completion/complete", types.CompleteRequestParams, self._translated(self.complete))
-        add("logging/setLevel", types.SetLevelRequestParams, tells.set_level)
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, tells.on_initialized)
+        for operation in ANSWERS:
+            params: Any = MONOLITH_REQUESTS[operation.method].model_fields["params"].annotation
+            add(operation.method, params, self._translated(partial(self._answer, operation)))
+        add("tools/list", types.PaginatedRequestParams, self._list("tools/list", "tools", "name", self.tools))
+        for row, entries in ENTRIES.items():
+            items = partial(readables.listings, entries)
+            add(row.method, types.PaginatedRequestParams, self._list(row.method, row.listed, row.key, items))
+        add("resources/subscribe", types.SubscribeRequestParams, announcer.subscribe)
+        add("resources/unsubscribe", types.UnsubscribeRequestParams, announcer.unsubscribe)
+        add("subscriptions/listen", types.SubscriptionsListenRequestParams, announcer.listen)
+        add("logging/setLevel", types.SetLevelRequestParams, announcer.set_level)
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, announcer.on_initialized)
 
     def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *rest: Any, **more: Any
+        self, notification_options: NotificationOptions | None = None, *rest: Any, **options: Any
     ) -> InitializationOptions:
         """The SDK calls this for HTTP, and would announce that nothing ever changes."""
-        return super().create_initialization_options(notification_options or _ALL_CHANGE, *rest, **more)
+        return super().create_initialization_options(notification_options or _ALL_CHANGE, *rest, **options)
 
-    # Lists
+    def _list(
+        self, method: str, field: str, key: str, items: Callable[[], list[dict[str, Any]]]
+    ) -> Callable[[Request, types.PaginatedRequestParams], Awaitable[BaseModel]]:
+        """A handler for pages of a list. A cursor names the last item before the page."""
+        result = cast(type[BaseModel], MONOLITH_RESULTS[method])
+        (model,) = get_args(result.model_fields[field].annotation)
 
-    async def _list_tools(self, context: Request, params: types.PaginatedRequestParams) -> types.ListToolsResult:
-        page, cursor = self._page(await self.tools(), "name", params)
-        return types.ListToolsResult(tools=_valid(types.Tool, page), next_cursor=cursor)
+        async def handle(context: Request, params: types.PaginatedRequestParams) -> BaseModel:
+            listed, begin = items(), 0
+            if params.cursor is not None:
+                names = [item[key] for item in listed]
+                try:
+                    begin = names.index(urlsafe_b64decode(params.cursor).decode()) + 1
+                except ValueError:  # also for bad base64 and bad UTF-8
+                    raise MCPError(types.INVALID_PARAMS, "Invalid cursor: list again from the beginning") from None
+            page = listed[begin : begin + self._page_size]
+            is_last = begin + self._page_size >= len(listed)
+            cursor = None if is_last else urlsafe_b64encode(page[-1][key].encode()).decode()
+            return result.model_validate({field: _valid(model, page), "next_cursor": cursor})
 
-    async def _list_resources(
-        self, context: Request, params: types.PaginatedRequestParams
-    ) -> types.ListResourcesResult:
-        page, cursor = self._page(await self.resources(), "uri", params)
-        return types.ListResourcesResult(resources=_valid(types.Resource, page), next_cursor=cursor)
-
-    async def _list_templates(
-        self, context: Request, params: types.PaginatedRequestParams
-    ) -> types.ListResourceTemplatesResult:
-        page, cursor = self._page(await self.templates(), "uriTemplate", params)
-        templates = _valid(types.ResourceTemplate, page)
-        return types.ListResourceTemplatesResult(resource_templates=templates, next_cursor=cursor)
-
-    async def _list_prompts(self, context: Request, params: types.PaginatedRequestParams) -> types.ListPromptsResult:
-        page, cursor = self._page(await self.prompts(), "name", params)
-        return types.ListPromptsResult(prompts=_valid(types.Prompt, page), next_cursor=cursor)
-
-    def _page(
-        self, listed: list[dict[str, Any]], key: str, params: types.PaginatedRequestParams
-    ) -> tuple[list[dict[str, Any]], str | None]:
-        """One page, and the cursor of the next one. A cursor names the last item before the page."""
-        begin, cursor = 0, params.cursor
-        if cursor is not None:
-            names = [each[key] for each in listed]
-            try:
-                begin = names.index(urlsafe_b64decode(cursor).decode()) + 1
-            except ValueError:  # also for bad base64 and bad UTF-8
-                raise MCPError(types.INVALID_PARAMS, "Invalid cursor: list again from the beginning") from None
-        page = listed[begin : begin + self._page_size]
-        is_last = begin + self._page_size >= len(listed)
-        return page, None if is_last else urlsafe_b64encode(page[-1][key].encode()).decode()
+        return handle
 
     # Results and errors
+
+    async def _answer(self, operation: MCPOperation, context: Request, params: BaseModel) -> dict[str, Any]:
+        return await self.answer(operation, context, params.model_dump(by_alias=True, mode="json", exclude_none=True))
 
     def as_sent(self, context: Request, result: dict[str, Any]) -> dict[str, Any]:
         """The result of a call as the SDK sends it to a client of 2026-07-28. Raises `MCPError`.
@@ -189,7 +198,7 @@ class MCPServer(Server[None], ABC):
     def _translated(
         self, answer: Callable[[Request, Any], Awaitable[dict[str, Any]]]
     ) -> Callable[[Request, Any], Awaitable[dict[str, Any]]]:
-        """The same handler, whose errors are those of MCP."""
+        """The same handler, with MCP's errors."""
 
         async def handle(context: Request, params: Any) -> dict[str, Any]:
             try:
@@ -197,14 +206,15 @@ class MCPServer(Server[None], ABC):
             except MCPError:
                 raise
             except CannotAsk as error:
-                raise missing_capability(error) if is_modern(context) else _failed(error) from None
+                raise (missing_capability(error) if is_modern(context) else _failed(error, error.message)) from None
             except ResourceNotFound as error:
                 code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
                 raise MCPError(code, "Resource not found", {"uri": (context.params or {}).get("uri")}) from error
-            except (PromptNotFound, BadRequest) as error:
-                raise _failed(error, types.INVALID_PARAMS) from None
+            except PromptNotFound as error:
+                raise _failed(error, error.message, types.INVALID_PARAMS) from None
             except SMCPError as error:
-                raise _failed(error) from None
+                code = types.INVALID_PARAMS if isinstance(error, BadRequest) else types.INTERNAL_ERROR
+                raise _failed(error, self.explain(error), code) from None
             except Exception as error:
                 logger.warning("%s failed", context.method, exc_info=True)
                 raise MCPError(types.INTERNAL_ERROR, str(error) or type(error).__name__) from None
@@ -244,7 +254,7 @@ def _own(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_plain_text(result: dict[str, Any]) -> bool:
-    """Whether it has the usual fields, and contents that are nothing but texts."""
+    """True for a result with the usual fields, and with texts as its only content."""
     content, meta = result.get("content"), result.get("_meta", {})
     return (
         result.keys() <= _OF_RESULT
@@ -252,27 +262,30 @@ def _is_plain_text(result: dict[str, Any]) -> bool:
         and isinstance(meta, dict)
         and isinstance(content, list)
         and all(
-            isinstance(each, dict) and each.keys() == _OF_TEXT and each["type"] == "text" and type(each["text"]) is str
-            for each in content
+            isinstance(block, dict)
+            and block.keys() == _OF_TEXT
+            and block["type"] == "text"
+            and type(block["text"]) is str
+            for block in content
         )
     )
 
 
-def _failed(error: SMCPError, code: int = types.INTERNAL_ERROR) -> MCPError:
-    """An error of an MCP server that was asked stays as it was."""
-    own, said = error.details.get("mcp_code"), error.details.get("mcp_message")
-    if type(own) is int and isinstance(said, str):
-        return MCPError(own, said, error.details.get("mcp_data"))
-    return MCPError(code, error.message)
+def _failed(error: SMCPError, text: str, code: int = types.INTERNAL_ERROR) -> MCPError:
+    """MCP's error. The error of an MCP server that was asked stays as it was."""
+    own, message = error.details.get("mcp_code"), error.details.get("mcp_message")
+    if type(own) is int and isinstance(message, str):
+        return MCPError(own, message, error.details.get("mcp_data"))
+    return MCPError(code, text)
 
 
-def _valid(model: type[Model], listed: list[dict[str, Any]]) -> list[Model]:
+def _valid(model: type[BaseModel], listed: list[dict[str, Any]]) -> list[BaseModel]:
     """The items without those that the SDK refuses: one must not hide the others."""
-    found = []
-    for each in listed:
+    items = []
+    for item in listed:
         try:
-            found.append(model.model_validate(each))
+            items.append(model.model_validate(item))
         except ValidationError as error:
-            name = each.get("name") or each.get("uri")
+            name = item.get("name") or item.get("uri")
             logger.warning("%s %r is not listed: %s", model.__name__, name, error.errors()[0]["msg"])
-    return found
+    return items

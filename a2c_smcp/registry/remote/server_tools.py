@@ -1,4 +1,4 @@
-"""All that an MCP server offers, in a registry: its tools, kept equal to its list, and what it has to read.
+"""An MCP server in a registry: its tools, kept equal to its list, its resources and its prompts.
 
 A tool keeps the name that it got first: its own (or its alias), or `<server>__<tool>` if that was taken. If the program
 registers another tool under one of these names, that tool stays; with the next change of the server's list, ours is
@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import count
-from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
 from a2c_smcp.errors import ServerNotFound
 from a2c_smcp.mcp_host.failures import ServerExists
 from a2c_smcp.registry.readable_registry import ReadableRegistry
-from a2c_smcp.registry.remote.adapter import CALL_TIMEOUT, RemoteMCPAdapter
 from a2c_smcp.registry.remote.server_readables import MCPServerReadables
-from a2c_smcp.registry.remote.servers import ServerAddress, ServerConfig, ServerHandle, ServerNews, servers
+from a2c_smcp.registry.remote.servers import (
+    CALL_TIMEOUT,
+    RemoteMCPAdapter,
+    ServerAddress,
+    ServerConfig,
+    ServerHandle,
+    ServerNews,
+    numbered,
+    servers,
+)
 from a2c_smcp.registry.tool_info import MCP_FIELDS
-
-__all__ = ["MCPServerTools", "MCPServers", "ServerOptions"]
 
 logger = logging.getLogger(__name__)
 
@@ -87,17 +91,13 @@ class MCPServerTools:
     def __enter__(self) -> list[str]:
         return self.open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> list[str]:
         return await servers().background.done(self._open())
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await servers().background.done(self._close())
 
     async def _open(self) -> list[str]:
@@ -131,7 +131,11 @@ class MCPServerTools:
 
     def _register(self, listed: list[dict[str, Any]]) -> None:
         """Registers exactly these tools. A tool whose listing has not changed stays registered as it is."""
-        names = {self._tools[name].tool: name for name in self._tools if not self._is_replaced(name)}
+        names = {
+            tool.tool: name
+            for name, tool in self._tools.items()
+            if name not in self._registry or self._registry[name] is tool
+        }
         tools = self._adapters(listed, names)
         added = [tool for name, tool in tools.items() if self._tools.get(name) is not tool]
         gone = [name for name in names.values() if name not in tools]
@@ -142,26 +146,21 @@ class MCPServerTools:
     def _adapters(self, listed: list[dict[str, Any]], names: Mapping[str, str]) -> dict[str, RemoteMCPAdapter]:
         """Adapters by the names that they get; `names` are those that tools of the server have here."""
         tools: dict[str, RemoteMCPAdapter] = {}
-        for listing in filter(self._is_allowed, listed):
+        for listing in listed:
             tool = listing["name"]
+            if not {tool, self._configured(tool, "alias")}.isdisjoint(self._config.forbidden_tools):
+                continue
             name = names.get(tool) or self._free_name(tool, tools)
             is_unchanged = tool in names and self._listed.get(tool) == listing
             tools[name] = self._tools[name] if is_unchanged else self._adapter(listing, name)
         return tools
 
-    def _is_replaced(self, name: str) -> bool:
-        return name in self._registry and self._registry[name] is not self._tools[name]
-
     def _free_name(self, tool: str, taken: Mapping[str, object]) -> str:
         own = self._configured(tool, "alias") or tool
-        names = _candidates(own, f"{self.name}__{tool}")
+        names = numbered(own, f"{self.name}__{tool}")
         if any(own.startswith(f"{other}__") for other in self._known_servers if other != self.name):
             next(names)  # it would look like a tool of that server
         return next(name for name in names if name not in self._registry and name not in taken)
-
-    def _is_allowed(self, listing: dict[str, Any]) -> bool:
-        tool = listing["name"]
-        return {tool, self._configured(tool, "alias")}.isdisjoint(self._config.forbidden_tools)
 
     def _configured(self, tool: str, key: str) -> Any:
         """The configured meta of a tool, else of all tools of the server (WIRE §7)."""
@@ -213,9 +212,3 @@ class MCPServers:
             raise ServerNotFound(repr(name), server=name)
         self._servers[name].close()
         self._servers.pop(name, None)
-
-
-def _candidates(own: str, longer: str) -> Iterator[str]:
-    yield own
-    yield longer
-    yield from (f"{longer}_{number}" for number in count(2))

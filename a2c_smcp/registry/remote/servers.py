@@ -17,46 +17,53 @@ import atexit
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal, Self, TypeAlias, TypedDict
 
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
 from a2c_smcp.errors import BadRequest, CallTimeout, ConfigError, SMCPError
-from a2c_smcp.loops import BackgroundLoop
+from a2c_smcp.loops import BackgroundLoop, is_in_loop
 from a2c_smcp.mcp_host.config.fields import has_placeholder
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, MCPServerConfig, parse_server, source
 from a2c_smcp.mcp_host.failures import INVALID_PARAMS, RESOURCE_NOT_FOUND, RequestRefused, ServerNotReady
 from a2c_smcp.mcp_host.manager import Manager
-from a2c_smcp.mcp_host.sessions.offers import OfferChange
-from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, InputRequest, OnInput, ReadRequest, ToolRequest
+from a2c_smcp.mcp_host.sessions.subscriptions import OfferChange
+from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, OnInput, ReadRequest, ToolRequest
 from a2c_smcp.mcp_host.status import State
-from a2c_smcp.registry.calls.caller import InputAsked, ToolCaller
-from a2c_smcp.registry.calls.progress import OnProgress
-from a2c_smcp.registry.readable.entries import UnknownResource
+from a2c_smcp.protocol.questions import InputRequest
+from a2c_smcp.registry.calls.context import OnProgress, ToolCaller, progress_listener, tool_caller
+from a2c_smcp.registry.content import RawResult, note_result, value_of
+from a2c_smcp.registry.entries import UnknownResource
+from a2c_smcp.registry.functions import InvalidArguments
 from a2c_smcp.registry.toolset import unknown_tool
-
-__all__ = ["ServerAddress", "ServerConfig", "ServerHandle", "ServerNews", "SharedServers", "servers"]
 
 ServerConfig: TypeAlias = MCPServerConfig | Mapping[str, Any]
 ServerNews: TypeAlias = OfferChange | Literal["ready", "down"]
-"""What has changed at a server: something that it offers, or that it is there."""
+"""A change at a server: of its offers, or of its state."""
 OnNews: TypeAlias = Callable[[ServerNews, str | None], None]
-"""Told of changes; for `resource_updated` with the URI."""
+"""Called with a change; for `resource_updated` with the URI."""
 
 _CLOSED_WITHIN = 10.0  # seconds
+_OF_ONE_REGISTRY = (
+    "name", "bundle_id", "disabled", "forbidden_tools", "tool_meta", "default_tool_meta", "vrl", "secrets",
+    "questions_for_agents", "pin",
+)  # fmt: skip
+"""Fields that say how a registry offers a server. All others confine or identify its session."""
 
 
 class ServerAddress:
-    """Where an MCP server is, from any configuration of it. Addresses with an equal `key` share one session."""
+    """The address of an MCP server, from any configuration of it. Addresses with an equal `key` share one session."""
 
     def __init__(self, config: ServerConfig) -> None:
         """Raises `ConfigError`, also for placeholders: a registry cannot ask for their values."""
-        self.config = config if isinstance(config, BaseServerConfig) else parse_server(config)
+        self.config = _placed(config if isinstance(config, BaseServerConfig) else parse_server(config))
         data = source(self.config)
         if has_placeholder(json.dumps(data)):
             raise ConfigError(f"server {self.config.name!r}: fill in ${{input:…}} first, a registry cannot ask for it")
-        self.key = json.dumps([data["type"], data["server_parameters"]], sort_keys=True)
+        self.key = json.dumps({name: data[name] for name in data.keys() - {*_OF_ONE_REGISTRY}}, sort_keys=True)
 
     @classmethod
     def of_command(cls, command: Sequence[str]) -> Self:
@@ -65,6 +72,14 @@ class ServerAddress:
         program, *args = map(str, command)
         parameters = {"command": program, "args": args}
         return cls({"name": os.path.basename(program) or "server", "server_parameters": parameters})  # noqa: PTH119
+
+
+def _placed(config: MCPServerConfig) -> MCPServerConfig:
+    """Return the configuration with its working directory written out: this process may have another one later."""
+    if config.type != "stdio":
+        return config
+    cwd = os.path.abspath(config.server_parameters.cwd or os.curdir)  # noqa: PTH100
+    return config.model_copy(update={"server_parameters": config.server_parameters.model_copy(update={"cwd": cwd})})
 
 
 @dataclass(eq=False, slots=True)
@@ -77,9 +92,9 @@ class ServerHandle:
 
 @dataclass(eq=False, slots=True)
 class _SharedServer:
-    """A server in use: its name in the manager, who uses it, and who is told when something changes there.
+    """A server in use: its name in the manager, its users, and the listeners to its changes.
 
-    `subscriptions` are the users of each resource whose changes are wanted.
+    `subscriptions` are the users of each subscribed resource.
     """
 
     name: str
@@ -93,7 +108,7 @@ class SharedServers:
 
     def __init__(self) -> None:
         self.background = BackgroundLoop("mcp-servers")
-        self._manager = Manager(on_event=self._on_event, on_change=self._on_state)
+        self._manager = Manager(on_event=self._tell, on_change=self._on_state)
         self._shared: dict[str, _SharedServer] = {}
 
     async def open(self, handle: ServerHandle, limit: float) -> str:
@@ -130,20 +145,20 @@ class SharedServers:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit
         name = await self.open(handle, limit)
-        offered = [listed["name"] for listed in self._manager.tools(name)]
+        offered = [listed["name"] for listed in self._manager[name].tools]
         if tool not in offered:
             raise unknown_tool(tool, offered, f"server {name!r} has no tool ")
         left = max(deadline - loop.time(), 0.001)
         request = ToolRequest(tool, arguments, left, on_progress=on_progress, extend=True, **asking(caller))
-        return await self._manager.call_tool(name, request)
+        return await self._manager[name].requests.call_tool(request)
 
     def tools(self, handle: ServerHandle) -> list[dict[str, Any]]:
         """The tools that the server lists now."""
-        return self._manager.tools(self._used(handle).name)
+        return self._manager[self._used(handle).name].tools
 
     def declares(self, handle: ServerHandle, capability: str) -> bool:
-        """Whether the server says that it has this capability of MCP."""
-        return self._manager.about(self._used(handle).name).declares(capability)
+        """True if the server has declared this capability of MCP."""
+        return self._manager[self._used(handle).name].about.declares(capability)
 
     def watch(self, handle: ServerHandle, on_news: OnNews) -> None:
         """Calls `on_news` after every change, until the handle is released."""
@@ -163,7 +178,7 @@ class SharedServers:
         name = await self.open(handle, limit)
         request = ReadRequest(method, params, max(deadline - loop.time(), 0.001), **asking(caller))
         try:
-            return await self._manager.read(name, request)
+            return await self._manager[name].requests.read(request)
         except RequestRefused as refusal:
             raise _refused(refusal, method, params) from None
 
@@ -173,7 +188,7 @@ class SharedServers:
         is_first = not shared.subscriptions[uri]
         shared.subscriptions[uri].add(handle)
         if is_first:
-            await self._manager.subscribe(shared.name, uri, limit)
+            await self._manager[shared.name].subscribe(uri, limit)
 
     async def unsubscribe(self, handle: ServerHandle, uri: str) -> None:
         shared = self._shared.get(handle.address.key)
@@ -211,35 +226,32 @@ class SharedServers:
             raise ServerNotReady(f"{config.name!r} is {reason}", server=config.name)
         shared = self._shared.get(address.key)
         if shared is None:
-            name = next(name for name in _numbered(config.name) if name not in self._manager)
+            name = next(name for name in numbered(config.name, mark="-") if name not in self._manager)
             self._manager.add(config.model_copy(update={"name": name}))
             shared = self._shared[address.key] = _SharedServer(name)
         shared.handles.add(handle)
         return shared
 
-    def _on_event(self, name: str, kind: OfferChange, about: str | None) -> None:
-        self._tell(name, kind, about)
-
     def _on_state(self, name: str, state: State, reason: str) -> None:
         if state == "ready":
             self._tell(name, "ready", None)
-        elif state != "starting":
+        elif state not in ("starting", "asleep"):
             self._tell(name, "down", None)
 
-    def _tell(self, name: str, news: ServerNews, about: str | None) -> None:
+    def _tell(self, name: str, kind: ServerNews, about: str | None) -> None:
         for shared in [shared for shared in self._shared.values() if shared.name == name]:
             for on_news in [*shared.watchers.values()]:
-                on_news(news, about)
+                on_news(kind, about)
 
 
 def asking(caller: ToolCaller | None) -> _Asking:
-    """What a request to a server says of its caller: who answers, and what can be asked."""
+    """Options of a request to a server, from its caller: the function that answers, and the capabilities."""
     if caller is None or not caller.capabilities:
         return {}
 
     async def on_input(request: InputRequest) -> dict[str, Any]:
         try:
-            return await caller.request(InputAsked(*request))
+            return await caller.request(request)
         except SMCPError as error:
             raise InputRefused(error.reason or error.message) from None
 
@@ -252,16 +264,17 @@ class _Asking(TypedDict, total=False):
 
 
 def _refused(refusal: RequestRefused, method: str, params: Mapping[str, Any]) -> SMCPError:
-    """The error for a request that the server refused: what it asks for is not there, or is wrong."""
-    said, code = str(refusal.details.get("mcp_message", refusal.reason)), refusal.details.get("mcp_code")
-    if method == "resources/read" and code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
-        return UnknownResource(repr(params["uri"]), uri=params["uri"])
-    return BadRequest(said) if code == INVALID_PARAMS else refusal
+    """The error for a request that the server refused: its object is unknown, or its parameters are wrong."""
+    message, code = str(refusal.details.get("mcp_message", refusal.reason)), refusal.details.get("mcp_code")
+    if (uri := params.get("uri")) is not None and code in (RESOURCE_NOT_FOUND, INVALID_PARAMS):
+        return UnknownResource(repr(uri), uri=uri)
+    return BadRequest(message) if code == INVALID_PARAMS else refusal
 
 
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}-{number}" for number in count(2))
+def numbered(*names: str, mark: str = "_") -> Iterator[str]:
+    """The names, and then the last one with numbers."""
+    yield from names
+    yield from (f"{names[-1]}{mark}{number}" for number in count(2))
 
 
 _current = SharedServers()
@@ -280,3 +293,111 @@ def _renew() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 atexit.register(lambda: servers().close())
+
+# RemoteMCPAdapter: one tool of an MCP server with the interface of a local tool (001 §5).
+
+CALL_TIMEOUT = 60.0  # seconds
+
+
+class RemoteMCPAdapter:
+    """One tool of an MCP server, with the interface of a local one (001 §5).
+
+    The first call starts the server; it is started again when it ends, and shared by all adapters that name it. `call`
+    blocks and works in any thread; in an event loop, `await acall(…)`. With `raw`, results are MCP's own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str = "",
+        input_schema: dict[str, Any] | None = None,
+        server_cmd: Sequence[str] | None = None,
+        *,
+        config: ServerConfig | ServerHandle | None = None,
+        tool: str | None = None,
+        timeout: float = CALL_TIMEOUT,
+        raw: bool = False,
+    ) -> None:
+        """`tool` is the server's name for the tool, if that is another one. Several adapters can share a handle.
+
+        Raises `ConfigError`, or `TypeError` without a server.
+        """
+        self._handle = _handle(server_cmd, config)
+        self.name = name
+        self.description = description
+        self.input_schema = input_schema or {}
+        self.output_schema: dict[str, Any] | None = None
+        self.origin = self._handle.address.config.name
+        self.tags: tuple[str, ...] = ()
+        self.trusts_hints = True
+        self.read_only: bool | None = None
+        self.idempotent: bool | None = None
+        self.meta: dict[str, Any] = {}
+        self.tool = tool or name
+        self._timeout = timeout
+        self._raw = raw
+
+    def __repr__(self) -> str:
+        return f"RemoteMCPAdapter({self.name!r}, origin={self.origin!r})"
+
+    def call(self, arguments: dict[str, Any]) -> Any:
+        """Returns the tool's answer as a Python value: structured content, else text, else content blocks.
+
+        Raises `ToolFailed` if the tool failed, and `LoopIsRunning`, `InvalidArguments`, `UnknownTool`, `CallTimeout`
+        or a `ServerFailure` if it could not be called.
+        """
+        here = servers()
+        return self._value(here.background.wait(self._request(here, arguments), "await acall instead of call"))
+
+    async def acall(self, arguments: dict[str, Any]) -> Any:
+        """As `call`, from any event loop, without blocking it. Cancelling it cancels the call at the server."""
+        here = servers()
+        return self._value(await here.background.done(self._request(here, arguments)))
+
+    def close(self) -> None:
+        """Stops using the server. The last user's `close` stops it; inside an event loop this does not wait for it."""
+        here = servers()
+        ending = here.background.submit(here.release(self._handle))
+        if not is_in_loop():
+            ending.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        here = servers()
+        await here.background.done(here.release(self._handle))
+
+    def _request(self, here: SharedServers, arguments: dict[str, Any]) -> Coroutine[Any, Any, dict[str, Any]]:
+        """Listener and caller belong to this context, not to the loop in which the coroutine will run."""
+        plain, listener, caller = _plain_json(arguments), progress_listener(), tool_caller()
+        return here.call(self._handle, self.tool, plain, self._timeout, listener, caller)
+
+    def _value(self, result: dict[str, Any]) -> Any:
+        note_result(self, result)
+        return RawResult(result) if self._raw else value_of(result)
+
+
+def _handle(server_cmd: Sequence[str] | None, config: ServerConfig | ServerHandle | None) -> ServerHandle:
+    if server_cmd is not None and config is None:
+        return ServerHandle(ServerAddress.of_command(server_cmd))
+    if config is None or server_cmd is not None:
+        raise TypeError("an adapter needs either server_cmd or config")
+    return config if isinstance(config, ServerHandle) else ServerHandle(ServerAddress(config))
+
+
+def _plain_json(arguments: object) -> dict[str, Any]:
+    """A copy made of JSON types, which the caller cannot change any more."""
+    try:
+        plain = to_jsonable_python(arguments, inf_nan_mode="null")
+    except (PydanticSerializationError, ValueError, RecursionError):
+        raise InvalidArguments.at([{"path": "", "message": "not JSON"}]) from None
+    if not isinstance(plain, dict):
+        raise InvalidArguments.at([{"path": "", "message": "not an object"}])
+    return plain

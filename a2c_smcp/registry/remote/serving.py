@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
 import mcp_types as types
-from mcp.server.stdio import stdio_server
+from mcp import MCPError
 from mcp.server.streamable_http import EventStore
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.shared.exceptions import MCPError
 
 from a2c_smcp.errors import SMCPError
-from a2c_smcp.http.asgi import ASGIApp
-from a2c_smcp.registry.calls.caller import CannotAsk
-from a2c_smcp.registry.calls.progress import OnProgress
+from a2c_smcp.protocol.operations import MCPOperation
+from a2c_smcp.registry.calls.context import CannotAsk, OnProgress
+from a2c_smcp.registry.content import mcp_result
 from a2c_smcp.registry.readable_registry import ReadableRegistry
-from a2c_smcp.registry.remote.announcing import Announcer, Request, is_modern
 from a2c_smcp.registry.remote.mcp_server import PAGE_SIZE, MCPServer, ServerIdentity, TrimmedHeaders
-from a2c_smcp.registry.remote.rounds import Rounds
-from a2c_smcp.registry.results import mcp_result
-
-__all__ = ["HTTPOptions", "RegistryServer", "ServerIdentity"]
+from a2c_smcp.registry.remote.rounds import Announcer, Request, Rounds, is_modern
+from a2c_smcp.web import ASGIApp
 
 _ENDS_WITHIN = 3  # seconds: streams of notices end only with the server
 
@@ -49,7 +44,7 @@ class RegistryServer:
         page_size: int = PAGE_SIZE,
         **identity: Unpack[ServerIdentity],
     ) -> None:
-        """Raises `ValueError` for a page that has room for nothing."""
+        """Raises `ValueError` for a page size below 1."""
         if page_size < 1:
             raise ValueError("a page of a list needs room for one item at least")
         self._registry = registry
@@ -61,12 +56,7 @@ class RegistryServer:
 
     async def serve_stdio(self) -> None:
         """As `run_stdio`, in the running event loop."""
-        server = self._served()
-        async with stdio_server() as (read, write):
-            try:
-                await server.run(read, write, server.create_initialization_options())
-            finally:
-                sys.stdout.flush()  # to standard error, as long as the SDK has its place
+        await self._served().serve_stdio()
 
     def http_app(self, path: str = "/mcp", **options: Unpack[HTTPOptions]) -> ASGIApp:
         """Returns an ASGI application for streamable HTTP. Its lifespan must be run. Make one for each server process.
@@ -125,32 +115,24 @@ class _ServedRegistry(MCPServer):
         self._registry = registry
         announcer = Announcer(registry)
         self.rounds = Rounds(announcer)
-        super().__init__(name, announcer, page_size, **identity)
+        super().__init__(name, announcer, registry, page_size, **identity)
 
     async def close(self) -> None:
         await self.rounds.close()
 
-    async def tools(self) -> list[dict[str, Any]]:
+    def tools(self) -> list[dict[str, Any]]:
         return self._registry.describe("mcp")
-
-    async def resources(self) -> list[dict[str, Any]]:
-        return self._registry.resources()
-
-    async def templates(self) -> list[dict[str, Any]]:
-        return self._registry.resource_templates()
-
-    async def prompts(self) -> list[dict[str, Any]]:
-        return self._registry.prompts()
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         described = self._registry.describe().get(name)
         return described["input_schema"] if described else None
 
     async def call_tool(self, context: Request, params: types.CallToolRequestParams) -> dict[str, Any]:
-        """What a tool raises becomes an error result. A tool that does not exist is an error of the request."""
-        name, arguments = params.name, params.arguments or {}
-        tool = self._tool(name)
-        if tool is None:
+        """MCP's result: an exception of a tool becomes an error result. Raises `MCPError` for an unknown tool."""
+        name, arguments, tool = params.name, params.arguments or {}, None
+        try:
+            tool = self._registry[name]
+        except SMCPError:
             try:
                 await self._registry.acall(name, arguments)  # hooks are told of it
             except SMCPError as error:
@@ -162,22 +144,5 @@ class _ServedRegistry(MCPServer):
 
         return await self.rounds.answer(context, call)
 
-    async def read_resource(self, context: Request, params: types.ReadResourceRequestParams) -> dict[str, Any]:
-        return await self.rounds.answer(context, lambda _: self._registry.aread_resource(params.uri))
-
-    async def get_prompt(self, context: Request, params: types.GetPromptRequestParams) -> dict[str, Any]:
-        return await self.rounds.answer(context, lambda _: self._registry.aget_prompt(params.name, params.arguments))
-
-    async def complete(self, context: Request, params: types.CompleteRequestParams) -> dict[str, Any]:
-        reference = params.ref.model_dump(by_alias=True, mode="json")
-        given = params.context.arguments if params.context else None
-        argument = params.argument
-        return await self.rounds.answer(
-            context, lambda _: self._registry.acomplete(reference, argument.name, argument.value, given)
-        )
-
-    def _tool(self, name: str) -> Any:
-        try:
-            return self._registry[name]
-        except SMCPError:
-            return None
+    async def answer(self, operation: MCPOperation, context: Request, params: dict[str, Any]) -> dict[str, Any]:
+        return await self.rounds.answer(context, lambda _: self._registry.answer(operation, params))

@@ -1,4 +1,4 @@
-"""Whether the arguments of a call fit the tool's schema, and where they do not.
+"""The check of a call's arguments against the tool's schema, and the list of faults.
 
 Both sides may be hostile: a schema whose references multiply or whose patterns are endless, and arguments with a
 million faults or endless nesting. Each could make the validator use unlimited time or memory. So the cost of a schema
@@ -31,17 +31,6 @@ from a2c_smcp.loops import BackgroundLoop
 from a2c_smcp.mcp_host.processes.worker import Worker, WorkerDied, WorkerNotStarted, WorkerTooSlow, worker_command
 from a2c_smcp.registry.schemas.cost import schema_cost
 from a2c_smcp.registry.schemas.worker import Misfit, compiled, first_line, fits, misfits
-
-__all__ = [
-    "Fault",
-    "Schema",
-    "SchemaTooHeavy",
-    "find_faults",
-    "find_faults_async",
-    "find_faults_here",
-    "fits_exactly",
-    "pointer",
-]
 
 MAX_WORK = 100_000_000
 """Cost times values. Above it, arguments are not checked here: the server will check them."""
@@ -105,9 +94,9 @@ class Schema:
     def __init__(self, raw: dict[str, Any]) -> None:
         self.raw = raw
         self.refused: str | None = None
-        """Why no call is possible, once a check has shown it."""
+        """The reason why no call is possible, once a check has shown it."""
         self.is_reported = False
-        """Whether the log says already that it is too heavy."""
+        """True once the log has a line on it as too heavy."""
 
     @cached_property
     def ready(self) -> _Ready:
@@ -130,7 +119,7 @@ class Schema:
 
     @property
     def unusable(self) -> str | None:
-        """Why arguments cannot be checked against it; `None` if they can."""
+        """The reason why arguments cannot be checked against it; `None` if they can."""
         return self.ready.unusable
 
     def unusable_if_known(self) -> str | None:
@@ -145,13 +134,13 @@ class Schema:
 
 
 def find_faults(schema: Schema, arguments: dict[str, Any]) -> list[Fault]:
-    """Why the arguments do not fit; empty if they do, or if the schema is unusable.
+    """Return the faults of the arguments; none if they fit, or if the schema is unusable.
 
     Blocks for up to a second if the worker process does the check. Raises `SchemaTooHeavy`.
     """
-    found = find_faults_here(schema, arguments)
-    if found is not None:
-        return found
+    faults = find_faults_here(schema, arguments)
+    if faults is not None:
+        return faults
     return _checks.background.submit(_checks.find_faults(schema, arguments)).result()
 
 
@@ -161,9 +150,9 @@ async def find_faults_async(schema: Schema, arguments: dict[str, Any]) -> list[F
     A cancel ends a check that waits for its turn. It does not end one that has begun: a schema that is too heavy would
     never be found out, and each cancelled call would cost a new worker process.
     """
-    found = find_faults_here(schema, arguments)
-    if found is not None:
-        return found
+    faults = find_faults_here(schema, arguments)
+    if faults is not None:
+        return faults
     is_cancelled = threading.Event()
     check = asyncio.wrap_future(_checks.background.submit(_checks.find_faults(schema, arguments, is_cancelled)))
     check.add_done_callback(_take_error)
@@ -200,7 +189,7 @@ def find_faults_here(schema: Schema, arguments: dict[str, Any]) -> list[Fault] |
 
 
 async def fits_exactly(schema: Schema, arguments: dict[str, Any]) -> bool:
-    """Whether the arguments fit, for decisions that must not rest on a guess.
+    """True if the arguments fit, for decisions that must not rest on a guess.
 
     `find_faults` finds none where it cannot check; this raises `SchemaTooHeavy`.
     """
@@ -308,9 +297,9 @@ def _as_faults(schema: Schema, arguments: dict[str, Any], found: list[Misfit]) -
 
 
 def _is_allowed_null(schema: Any, arguments: Any, path: Sequence[str | int]) -> bool:
-    """Whether the value at this path is `null` for a parameter that is sent as an HTTP header too and is not required.
+    """True for `null` as the value of a parameter that is sent as an HTTP header, too, and is not required.
 
-    MCP 2026-07-28 allows that, whatever the schema says: it means the same as leaving the parameter out.
+    MCP 2026-07-28 allows that against the schema: it means the same as leaving the parameter out.
     """
     is_required = True
     for step in path:
@@ -322,7 +311,7 @@ def _is_allowed_null(schema: Any, arguments: Any, path: Sequence[str | int]) -> 
 
 
 def _backtracks(schema: dict[str, Any]) -> bool:
-    """Whether its patterns need a regular expression engine that backtracks."""
+    """True if its patterns need a regular expression engine that backtracks."""
     try:
         compiled(schema, pattern_options=_BACKTRACKING)
     except (ValueError, ReferencingError):

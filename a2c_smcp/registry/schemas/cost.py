@@ -1,4 +1,4 @@
-"""What a check against a JSON schema can cost, found out before anything compiles the schema.
+"""The cost of a check against a JSON schema, measured before anything compiles the schema.
 
 A schema is *linear* if the time of a check is at most its cost times the number of values in the arguments. Not linear
 are schemas whose references form a cycle (each level of the arguments may multiply the work), schemas with keywords
@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
-
-__all__ = ["MAX_COST", "SchemaCost", "local_target", "schema_cost"]
 
 MAX_COST = 20_000
 MAX_PATTERNS = 32
@@ -57,10 +55,10 @@ def local_target(reference: object, root: dict[str, Any]) -> Any:
     """The target of a `$ref` into the same document; `None` if there is none."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
-    found: Any = root
+    target: Any = root
     for step in reference.split("/")[1:]:
-        found = _child(found, unquote(step).replace("~1", "/").replace("~0", "~"))
-    return found
+        target = _child(target, unquote(step).replace("~1", "/").replace("~0", "~"))
+    return target
 
 
 def _child(node: Any, step: str) -> Any:
@@ -119,7 +117,7 @@ class _Counting:
     def _look_at_keywords(self, node: dict[str, Any]) -> None:
         own, of_names = node.get("pattern"), node.get("patternProperties")
         patterns = [own, *(of_names if isinstance(of_names, dict) else ())]
-        for pattern in (each for each in patterns if isinstance(each, str)):
+        for pattern in (text for text in patterns if isinstance(text, str)):
             self._patterns += 1
             # A repetition such as {1000} makes a short pattern large.
             self._has_large_patterns |= "{" in pattern or len(pattern) > _LONG_PATTERN

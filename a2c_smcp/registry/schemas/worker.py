@@ -1,7 +1,7 @@
 """Checks of arguments against compiled schemas, called in this process or by a worker process.
 
 As a worker (`mcp_host/processes/worker_program.py`) it runs isolated, so it imports nothing of this package. A request
-is a letter (`v` whether they fit, `e` why not), the length of the schema in four bytes, the schema and the arguments as
+is a letter (`v`: do they fit, `e`: why not), the length of the schema in four bytes, the schema and the arguments as
 JSON. An answer is JSON.
 """
 
@@ -11,8 +11,6 @@ import json
 from typing import Any, NoReturn, TypeAlias
 
 from jsonschema_rs import FancyRegexOptions, ReferencingError, ValidationErrorKind, Validator, validator_for
-
-__all__ = ["MEMORY", "Misfit", "answer", "compiled", "first_line", "fits", "misfits"]
 
 MAX_FAULTS, MAX_MESSAGE = 20, 300
 MEMORY = 256 * 1024 * 1024
@@ -78,7 +76,7 @@ def answer(request: bytes) -> bytes:
 
 
 def _answer(request: bytes) -> bool | str | list[Misfit]:
-    """Whether the arguments fit, or why not; a string says why the schema cannot be used."""
+    """True if the arguments fit, or their misfits; a string is the reason why the schema cannot be used."""
     size = int.from_bytes(request[1:5], "big")
     schema, arguments = request[5 : 5 + size], json.loads(request[5 + size :])
     if schema not in _validators:

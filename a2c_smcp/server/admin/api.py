@@ -7,28 +7,93 @@ events. Nothing here is kept in caches. Nothing works with a cookie, so no web p
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from a2c_smcp.audit.observers import Facts
 from a2c_smcp.errors import BadRequest, NotAuthenticated, NotFound, SMCPError
-from a2c_smcp.http.asgi import Receive, Scope, Send, header, until_disconnect
 from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.server.admin.access import AdminAccess
-from a2c_smcp.server.admin.events import EventFilter, Facts
-from a2c_smcp.server.admin.operations import KeyChange, Operations, RowsOfNodes, Who, offices_of
-from a2c_smcp.server.admin.other_nodes import NODE_PATH
-from a2c_smcp.server.admin.rows import Selection, SessionSeen, page_of
-from a2c_smcp.server.cluster.peer_nodes import NODE_HEADER
-from a2c_smcp.server.http_requests import NO_SUCH_PAGE, HttpResponse, refusal_response
-from a2c_smcp.server.mounts import EXTENSION
+from a2c_smcp.server.admin.events import EventFilter, EventReader
+from a2c_smcp.server.admin.node_view import Selection, SessionSeen, page_of
+from a2c_smcp.server.admin.operations import NODE_PATH, KeyChange, Missing, Operations, RowsOfNodes, Who, offices_of
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, credentials
+from a2c_smcp.server.cluster.proxy import NODE_HEADER
+from a2c_smcp.server.http_requests import EXTENSION, NO_SUCH_PAGE, HttpResponse, refusal_response
+from a2c_smcp.web import Receive, Scope, Send, header, until_disconnect
 
-__all__ = ["ADMIN_PATH", "AdminAPI", "send_response", "stream_response"]
+# Who may use the operator's interface: holders of the admin key, which opens nothing else, and other nodes.
+
+Slowed = Callable[[Awaitable[None], str], Awaitable[None]]
+"""Waits for a check; if it fails too often for one address, the failure comes late (WIRE §6)."""
+
+_WRONG = "this is not the admin key of this Server; a client's API key is not accepted here"
+_HOW = "send the admin key of this Server as `Authorization: Bearer KEY`; a client's API key is not accepted here"
+_BEARER = "bearer "
+
+
+class AdminAccess:
+    """Compares with the admin key in constant time. Refusals are reported to `refused`, and slowed down."""
+
+    def __init__(self, key: str, slowed: Slowed, refused: Callable[[str | None, SMCPError], None]) -> None:
+        self._digest = _digest(key)
+        self._slowed = slowed
+        self._refused = refused
+
+    async def check_header(self, authorization: str, address: str | None) -> None:
+        """Raises `NotAuthenticated`."""
+        is_bearer = authorization[: len(_BEARER)].lower() == _BEARER
+        key = authorization[len(_BEARER) :].strip() if is_bearer else ""
+        await self._slowed(self._check(key, address, _HOW), address or "")
+
+    async def check_key(self, key: str, address: str | None) -> None:
+        """Raises `NotAuthenticated`."""
+        await self._slowed(self._check(key, address, _WRONG), address or "")
+
+    async def _check(self, key: str, address: str | None, why: str) -> None:
+        if not hmac.compare_digest(_digest(key), self._digest):
+            error = NotAuthenticated(why)
+            self._refused(address, error)
+            raise error
+
+
+class AdminKeyRefused(AuthenticationProvider):
+    """Refuses clients that present the admin key, and leaves all others to another provider."""
+
+    def __init__(self, provider: AuthenticationProvider, key: str) -> None:
+        self._provider = provider
+        self._digest = _digest(key)
+
+    async def authenticate(
+        self, sio: Any, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
+    ) -> bool | Principal:
+        presented = [hmac.compare_digest(_digest(key), self._digest) for key in credentials(auth, headers)]
+        return False if any(presented) else await self._provider.authenticate(sio, environ, auth, headers)
+
+    def valid(self, principal: Principal) -> bool:
+        return self._provider.valid(principal)
+
+    def current(self, principal: Principal) -> Principal | None:
+        return self._provider.current(principal)
+
+    def reload(self) -> None:
+        self._provider.reload()
+
+    def withhold(self, credential: str) -> None:
+        self._provider.withhold(credential)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
 
 ADMIN_PATH = "/admin"
 _API = f"{ADMIN_PATH}/api"
@@ -54,6 +119,7 @@ class AdminRequest(NamedTuple):
 
 Answer: TypeAlias = Mapping[str, Any] | list[Any] | None
 Handler: TypeAlias = Callable[[AdminRequest], Awaitable[Any]]
+H = TypeVar("H")
 
 
 class AdminAPI:
@@ -62,28 +128,30 @@ class AdminAPI:
     def __init__(self, operations: Operations, access: AdminAccess) -> None:
         self._operations = operations
         self._access = access
+        ended, refused = operations.ended, operations.refusals
         self._routes: dict[tuple[str, str], Handler] = {
-            ("GET", "offices"): self._offices,
+            ("GET", "offices"): partial(self._list, "offices", operations.offices, _MEMBER_FILTERS),
             ("GET", "offices/*"): self._office,
-            ("GET", "members"): self._members,
+            ("GET", "members"): partial(self._list, "members", operations.members, _MEMBER_FILTERS),
             ("DELETE", "members/*"): self._disconnect,
             ("POST", "members/*/disconnect"): self._disconnect,
-            ("GET", "calls"): self._calls,
-            ("GET", "calls/ended"): self._ended,
-            ("GET", "refusals"): self._refusals,
-            ("GET", "nodes"): self._nodes,
-            ("GET", "keys"): self._keys,
-            ("POST", "keys"): self._create_key,
-            ("DELETE", "keys/*"): self._revoke_key,
-            ("POST", "keys/*/expire"): self._expire_key,
+            ("GET", "calls"): partial(self._list, "calls", operations.calls, _CALL_FILTERS),
+            ("GET", "calls/ended"): partial(self._list, "calls", ended, _ENDED_FILTERS),
+            ("GET", "refusals"): partial(self._list, "refusals", refused, _REFUSAL_FILTERS),
+            ("GET", "nodes"): partial(self._all, "nodes", operations.nodes),
+            ("GET", "keys"): partial(self._all, "keys", operations.all_keys),
+            ("POST", "keys"): lambda it: operations.create_key(dict(it.body), it.who),
+            ("DELETE", "keys/*"): lambda it: operations.revoke_key(it.rest, it.who),
+            ("POST", "keys/*/expire"): lambda it: operations.expire_key(it.rest, _moment(it.body), it.who),
             ("POST", "keys/*/rotate"): self._rotate_key,
         }
-        self._node_routes: dict[tuple[str, str], Handler] = {
-            ("GET", "members"): self._node_members,
-            ("GET", "calls"): self._node_calls,
-            ("GET", "history"): self._node_history,
-            ("GET", "node"): self._node_row,
-            ("GET", "credentials"): self._node_credentials,
+        view = operations.view
+        self._node_routes: dict[tuple[str, str], Callable[[Mapping[str, str]], object]] = {
+            ("GET", "members"): lambda query: view.members(),
+            ("GET", "calls"): lambda query: view.calls(),
+            ("GET", "history"): lambda query: operations.own_history(),
+            ("GET", "node"): lambda query: view.row(),
+            ("GET", "credentials"): lambda query: view.credentials(),
             ("GET", "session"): self._node_session,
             ("POST", "disconnect"): self._node_disconnect,
             ("POST", "end-session"): self._node_end_session,
@@ -128,8 +196,8 @@ class AdminAPI:
         if what == "events":
             await self._stream_to_node(query, receive, send)
             return
-        handler, rest = _route(self._node_routes, scope["method"], what)
-        await _send_json(send, await handler(AdminRequest(rest, query, {}, Who(None))))
+        handler, _ = _route(self._node_routes, scope["method"], what)
+        await _send_json(send, handler(query))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -142,8 +210,20 @@ class AdminAPI:
 
     # Lists
 
-    async def _offices(self, request: AdminRequest) -> Answer:
-        return _listed("offices", await self._operations.offices(Selection.read(request.query, _MEMBER_FILTERS)))
+    async def _list(
+        self,
+        name: str,
+        choose: Callable[[Selection], Awaitable[RowsOfNodes[Any]]],
+        filters: Sequence[str],
+        request: AdminRequest,
+    ) -> Answer:
+        return _listed(name, await choose(Selection.read(request.query, filters)))
+
+    async def _all(
+        self, name: str, read: Callable[[], Awaitable[tuple[list[Any], list[Missing]]]], request: AdminRequest
+    ) -> Answer:
+        rows, missing = await read()
+        return {name: rows, "missing": missing}
 
     async def _office(self, request: AdminRequest) -> Answer:
         selection = Selection.read(request.query, ("search", "role", "name", "principal", "node"))
@@ -154,40 +234,11 @@ class AdminAPI:
         page = page_of(selection.choose(rows), selection, lambda row: row.place)
         return {"office": offices_of(rows)[0], **_listed("members", RowsOfNodes(page, missing))}
 
-    async def _members(self, request: AdminRequest) -> Answer:
-        return _listed("members", await self._operations.members(Selection.read(request.query, _MEMBER_FILTERS)))
-
-    async def _calls(self, request: AdminRequest) -> Answer:
-        return _listed("calls", await self._operations.calls(Selection.read(request.query, _CALL_FILTERS)))
-
-    async def _ended(self, request: AdminRequest) -> Answer:
-        return _listed("calls", await self._operations.ended(Selection.read(request.query, _ENDED_FILTERS)))
-
-    async def _refusals(self, request: AdminRequest) -> Answer:
-        return _listed("refusals", await self._operations.refusals(Selection.read(request.query, _REFUSAL_FILTERS)))
-
-    async def _nodes(self, request: AdminRequest) -> Answer:
-        rows, missing = await self._operations.nodes()
-        return {"nodes": rows, "missing": missing}
-
-    async def _keys(self, request: AdminRequest) -> Answer:
-        rows, missing = await self._operations.all_keys()
-        return {"keys": rows, "missing": missing}
-
     # Actions
 
     async def _disconnect(self, request: AdminRequest) -> Answer:
         seats = await self._operations.disconnect(request.rest, request.who)
         return {"disconnected": [msgspec.structs.asdict(row) for row in seats]}
-
-    async def _create_key(self, request: AdminRequest) -> KeyChange:
-        return await self._operations.create_key(dict(request.body), request.who)
-
-    async def _revoke_key(self, request: AdminRequest) -> KeyChange:
-        return await self._operations.revoke_key(request.rest, request.who)
-
-    async def _expire_key(self, request: AdminRequest) -> KeyChange:
-        return await self._operations.expire_key(request.rest, _moment(request.body), request.who)
 
     async def _rotate_key(self, request: AdminRequest) -> KeyChange:
         grace = request.body.get("grace", _GRACE)
@@ -197,71 +248,52 @@ class AdminAPI:
 
     # For other nodes
 
-    async def _node_members(self, request: AdminRequest) -> object:
-        return self._operations.view.members()
-
-    async def _node_calls(self, request: AdminRequest) -> object:
-        return self._operations.view.calls()
-
-    async def _node_history(self, request: AdminRequest) -> object:
-        return self._operations.own_history()
-
-    async def _node_row(self, request: AdminRequest) -> object:
-        return self._operations.view.row()
-
-    async def _node_credentials(self, request: AdminRequest) -> object:
-        return self._operations.view.credentials()
-
-    async def _node_disconnect(self, request: AdminRequest) -> object:
+    def _node_disconnect(self, query: Mapping[str, str]) -> object:
         try:
-            self._operations.view.disconnect(request.query.get("id", ""))
+            self._operations.view.disconnect(query.get("id", ""))
         except NotFound:
             return False
         return True
 
-    async def _node_session(self, request: AdminRequest) -> object:
+    def _node_session(self, query: Mapping[str, str]) -> object:
         sessions = self._operations.sessions
-        return sessions.seen(request.query.get("id", "")) if sessions else SessionSeen()
+        return sessions.seen(query.get("id", "")) if sessions else SessionSeen()
 
-    async def _node_end_session(self, request: AdminRequest) -> object:
+    def _node_end_session(self, query: Mapping[str, str]) -> object:
         if self._operations.sessions:
-            self._operations.sessions.end_here(request.query.get("id", ""))
+            self._operations.sessions.end_here(query.get("id", ""))
         return True
 
-    async def _node_new_key(self, request: AdminRequest) -> object:
-        kept, query = self._operations.new_keys, request.query
-        return kept.take(query.get("session", ""), query.get("id", "")) if kept else None
+    def _node_new_key(self, query: Mapping[str, str]) -> object:
+        held = self._operations.new_keys
+        return held.take(query.get("session", ""), query.get("id", "")) if held else None
 
-    async def _node_reload(self, request: AdminRequest) -> object:
-        self._operations.keys.reload()
-        return self._operations.key_row(request.query.get("key", ""))
+    def _node_reload(self, query: Mapping[str, str]) -> object:
+        self._operations.keys.reload(query.get("withheld", ""))
+        return self._operations.key_row(query.get("key", ""))
 
     # Events
 
     async def _stream(self, query: Mapping[str, str], receive: Receive, send: Send) -> None:
         async with self._operations.following(query) as reader:
-            await stream_response(send, b"text/event-stream")
-            await _until_gone(receive, reader.end, self._write_events(reader.batches(_QUIET), send))
+            await _write_events(send, receive, reader, b"text/event-stream", _as_events)
 
     async def _stream_to_node(self, query: Mapping[str, str], receive: Receive, send: Send) -> None:
         source = self._operations.source
         reader = source.open(EventFilter(query))
         try:
-            await stream_response(send, b"application/x-ndjson")
-            await _until_gone(receive, reader.end, self._write_lines(reader.batches(_QUIET), send))
+            await _write_events(send, receive, reader, b"application/x-ndjson", _as_lines)
         finally:
             source.close(reader)
 
-    async def _write_events(self, batches: AsyncIterator[Sequence[Facts]], send: Send) -> None:
-        async for batch in batches:
-            parts = [b"event: %s\ndata: %s\n\n" % (_name(facts), _encode(facts)) for facts in batch]
-            await send(_part(b"".join(parts) or b": quiet\n\n"))
-        await send(_part(b"", is_last=True))
 
-    async def _write_lines(self, batches: AsyncIterator[Sequence[Facts]], send: Send) -> None:
-        async for batch in batches:
-            await send(_part(b"".join(_encode(facts) + b"\n" for facts in batch) or b"\n"))
-        await send(_part(b"", is_last=True))
+def _as_events(batch: Sequence[Facts]) -> bytes:
+    parts = (b"event: %s\ndata: %s\n\n" % (str(facts["event"]).encode(), _encode(facts)) for facts in batch)
+    return b"".join(parts) or b": quiet\n\n"
+
+
+def _as_lines(batch: Sequence[Facts]) -> bytes:
+    return b"".join(_encode(facts) + b"\n" for facts in batch) or b"\n"
 
 
 async def send_response(send: Send, response: HttpResponse) -> None:
@@ -278,16 +310,21 @@ async def stream_response(send: Send, kind: bytes) -> None:
     await send(_part(b"\n"))
 
 
-async def _until_gone(receive: Receive, end: Callable[[], None], writing: Coroutine[Any, Any, None]) -> None:
+async def _write_events(
+    send: Send, receive: Receive, reader: EventReader, kind: bytes, encode: Callable[[Sequence[Facts]], bytes]
+) -> None:
     """Writes a stream until it ends, or its reader is gone."""
 
     async def watch() -> None:
         await until_disconnect(receive)
-        end()
+        reader.end()
 
+    await stream_response(send, kind)
     watching = asyncio.create_task(watch())
     try:
-        await writing
+        async for batch in reader.batches(_QUIET):
+            await send(_part(encode(batch)))
+        await send(_part(b"", is_last=True))
     finally:
         await cancel_and_wait(watching)
 
@@ -303,8 +340,8 @@ def _listed(name: str, listing: RowsOfNodes[Any]) -> dict[str, Any]:
     return {name: rows, "total": page.total, "next": page.next, "missing": listing.missing}
 
 
-def _route(routes: Mapping[tuple[str, str], Handler], method: str, path: str) -> tuple[Handler, str]:
-    """What answers this path, and the name in the place of `*`. Names may contain slashes. Raises `NotFound`."""
+def _route(routes: Mapping[tuple[str, str], H], method: str, path: str) -> tuple[H, str]:
+    """Return the handler of a path, and the name in place of `*`, which may hold slashes. Raises `NotFound`."""
     if handler := routes.get((method, path)):
         return handler, ""
     for (allowed, pattern), handler in routes.items():
@@ -338,25 +375,21 @@ async def _body(receive: Receive) -> Mapping[str, object]:
 
 def _moment(body: Mapping[str, object]) -> float:
     """The time at which a key expires: now, unless the body says another. Raises `BadRequest`."""
-    given = body.get("expires")
-    if given is None:
+    expires = body.get("expires")
+    if expires is None:
         return time.time()
     seconds: float | None = None
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        seconds = given
+    if isinstance(expires, int | float) and not isinstance(expires, bool):
+        seconds = expires
     else:
         with suppress(ValueError, OverflowError):
-            moment = datetime.fromisoformat(str(given))
+            moment = datetime.fromisoformat(str(expires))
             seconds = moment.timestamp() if moment.tzinfo else None
     if seconds is None or not 0 <= seconds <= _LAST_MOMENT:
         raise BadRequest(
             "expires: must be a date and time with its zone, such as 2027-01-01T00:00:00Z, or seconds since 1970"
         )
     return seconds
-
-
-def _name(facts: Facts) -> bytes:
-    return str(facts["event"]).encode()
 
 
 def _part(body: bytes, *, is_last: bool = False) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What happens, as a stream of events for operators: one bounded queue for each reader, with filters.
+"""The stream of events for operators: one bounded queue for each reader, with filters.
+
+An event has the facts of what has happened, `at` (when), and `node` (where).
 
 A reader that does not keep up is dropped: its queue is replaced by one last event, `dropped`, which says how many
 events it has missed, and its stream ends. Other readers, and the Server, never wait for it.
@@ -10,17 +12,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from difflib import get_close_matches
-from typing import Any, TypeAlias
 
+from a2c_smcp.audit.observers import Facts, Observed
 from a2c_smcp.errors import BadRequest, RateLimited
-from a2c_smcp.protocol.names import MAX_NAME
-from a2c_smcp.server.observation import EVENT_NAMES, Happened, Observation, describe
-
-__all__ = ["MOST_HELD", "EventFilter", "EventReader", "EventSource", "Facts"]
-
-Facts: TypeAlias = dict[str, Any]
-"""An event: `event` says what happened, `at` when, `node` where; the others are as `observation.describe` has them."""
+from a2c_smcp.protocol.names import MAX_NAME, did_you_mean, similar_names
+from a2c_smcp.server.observation.happened import EVENT_NAMES, Observation
 
 MOST_HELD = 1000
 """Events that a reader may not have read yet."""
@@ -35,11 +31,11 @@ class EventFilter:
 
     def __init__(self, query: Mapping[str, str]) -> None:
         """Raises `BadRequest`."""
-        given = dict(query)
-        self._kinds = frozenset(_known_events(given.pop("event", "")))
-        if unknown := given.keys() - set(_FIELDS):
+        filters = dict(query)
+        self._kinds = frozenset(_known_events(filters.pop("event", "")))
+        if unknown := filters.keys() - set(_FIELDS):
             raise BadRequest(f"{min(unknown)}: there is no such filter here, there are event, {', '.join(_FIELDS)}")
-        self._wanted = given
+        self._wanted = filters
 
     def fits(self, facts: Facts) -> bool:
         if self._kinds and facts["event"] not in self._kinds:
@@ -53,8 +49,7 @@ def _known_events(names: str) -> Iterator[str]:
     for name in filter(None, map(str.strip, names.split(","))):
         if name not in known:
             shown = name[:MAX_NAME]
-            near = get_close_matches(shown, known, n=1)
-            meant = f", did you mean {near[0]!r}?" if near else "."
+            meant = did_you_mean(similar_names(shown, known)[:1]) or "."
             raise BadRequest(f"event: there is no {shown!r}{meant} There are {', '.join(known)}")
         yield name
 
@@ -134,9 +129,9 @@ class EventSource:
         for reader in self._readers:
             reader.end()
 
-    def observe(self, happened: Happened) -> None:
+    def observe(self, happened: Observed) -> None:
         """Queues what has happened, for the readers that want it."""
-        facts = {**describe(happened), "at": time.time()}
+        facts = {**happened.facts(), "at": time.time()}
         if self._node:
             facts["node"] = self._node
         for reader in self._readers:

@@ -7,38 +7,26 @@ its own agents; `merged` makes one of several.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import TypeAlias
 
 import msgspec
 
 from a2c_smcp.server.calls.call import Call
-from a2c_smcp.server.observation import (
+from a2c_smcp.server.observation.happened import (
     EventRefused,
     HandshakeRefused,
     McpCallRefused,
     ReaderCut,
     Recorded,
     answered_size,
-    describe,
     recorded_fields,
 )
-from a2c_smcp.telemetry.catalog import LATENCY_BUCKETS
-
-__all__ = [
-    "BOUNDS",
-    "WINDOW",
-    "ComputerNumbers",
-    "EndedRow",
-    "History",
-    "Interval",
-    "RefusalRow",
-    "Snapshot",
-    "merged",
-    "quantile",
-]
+from a2c_smcp.telemetry.metrics import LATENCY_BUCKETS
 
 BOUNDS = LATENCY_BUCKETS
 """Upper bounds of the classes of durations, in seconds. Longer calls are in one class more."""
@@ -53,6 +41,7 @@ _MOST_REFUSALS = 500
 _MOST_COMPUTERS = 5000
 _Refusal: TypeAlias = HandshakeRefused | EventRefused | McpCallRefused | ReaderCut
 _FINE = frozenset({"ok", "answered"})
+_BY_TIME = attrgetter("at")
 
 
 class EndedRow(msgspec.Struct, array_like=True):
@@ -129,7 +118,7 @@ class ComputerNumbers(msgspec.Struct, array_like=True):
 
 
 class Snapshot(msgspec.Struct):
-    """What one node, or all of them, know. The newest rows are first."""
+    """The history of one node, or of all. The newest rows are first."""
 
     ended: Sequence[EndedRow] = ()
     refusals: Sequence[RefusalRow] = ()
@@ -149,12 +138,12 @@ class History:
 
     def record(self, happened: Sequence[Recorded]) -> None:
         now = time.time()
-        for each in happened:
-            if isinstance(each, Call):
-                if each.event.is_call:
-                    self._note_call(each, now)
-            elif isinstance(each, _Refusal):
-                self._note_refusal(each, now)
+        for observed in happened:
+            if isinstance(observed, Call):
+                if observed.event.is_call:
+                    self._note_call(observed, now)
+            elif isinstance(observed, _Refusal):
+                self._note_refusal(observed, now)
 
     def snapshot(self) -> Snapshot:
         begin = time.time() - WINDOW
@@ -188,7 +177,7 @@ class History:
                 answered_size(call.outcome),
             )
         )
-        kind = _class_of(seconds)
+        kind = bisect_left(BOUNDS, seconds)
         for numbers in (self._step(now), self._computer(call.target.office_id, call.target.name, now)):
             numbers.calls += 1
             numbers.failed += not is_fine
@@ -197,7 +186,7 @@ class History:
                 numbers.last_failure, numbers.failed_at = reason, now
 
     def _note_refusal(self, happened: _Refusal, now: float) -> None:
-        facts = describe(happened)
+        facts = happened.facts()
         self._step(now).refused += 1
         text = {name: str(facts.get(name) or "") for name in ("principal", "address", "office", "name", "reason")}
         if isinstance(happened, EventRefused | McpCallRefused):
@@ -235,7 +224,7 @@ class History:
 
     def _step(self, now: float) -> Interval:
         if not self._steps or self._steps[-1].until <= now:
-            self._steps.append(Interval(_end_of(now)))
+            self._steps.append(Interval((now // _STEP + 1) * _STEP))
         return self._steps[-1]
 
     def _computer(self, office: str, computer: str, now: float) -> ComputerNumbers:
@@ -255,18 +244,18 @@ def merged(snapshots: Sequence[Snapshot]) -> Snapshot:
     if len(snapshots) == 1:
         return snapshots[0]
     steps: dict[float, Interval] = {}
-    for step in chain.from_iterable(each.steps for each in snapshots):
+    for step in chain.from_iterable(snapshot.steps for snapshot in snapshots):
         total = steps.setdefault(step.until, Interval(step.until))
         total.calls, total.failed = total.calls + step.calls, total.failed + step.failed
         total.refused += step.refused
         total.durations = _sum(total.durations, step.durations)
     computers: dict[tuple[str, str], ComputerNumbers] = {}
-    for each in chain.from_iterable(snapshot.computers for snapshot in snapshots):
-        known = computers.get((each.office, each.computer))
-        computers[each.office, each.computer] = _both(known, each) if known else each
+    for numbers in chain.from_iterable(snapshot.computers for snapshot in snapshots):
+        key = numbers.office, numbers.computer
+        computers[key] = _both(computers[key], numbers) if key in computers else numbers
     return Snapshot(
-        sorted(chain.from_iterable(each.ended for each in snapshots), key=_at, reverse=True),
-        sorted(chain.from_iterable(each.refusals for each in snapshots), key=_at, reverse=True),
+        sorted(chain.from_iterable(snapshot.ended for snapshot in snapshots), key=_BY_TIME, reverse=True),
+        sorted(chain.from_iterable(snapshot.refusals for snapshot in snapshots), key=_BY_TIME, reverse=True),
         [steps[until] for until in sorted(steps)],
         list(computers.values()),
     )
@@ -283,24 +272,12 @@ def quantile(durations: Iterable[int], part: float) -> float | None:
     return None
 
 
-def _class_of(seconds: float) -> int:
-    return next((number for number, bound in enumerate(BOUNDS) if seconds <= bound), len(BOUNDS))
-
-
-def _end_of(now: float) -> float:
-    return (now // _STEP + 1) * _STEP
-
-
-def _at(row: EndedRow | RefusalRow) -> float:
-    return row.at
-
-
 def _sum(one: Sequence[int], other: Sequence[int]) -> list[int]:
     return [a + b for a, b in zip(one, other, strict=True)]
 
 
 def _both(one: ComputerNumbers, other: ComputerNumbers) -> ComputerNumbers:
-    newer = max(one, other, key=lambda each: each.failed_at or 0.0)
+    newer = max(one, other, key=lambda numbers: numbers.failed_at or 0.0)
     return ComputerNumbers(
         one.office,
         one.computer,

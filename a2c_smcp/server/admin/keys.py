@@ -7,34 +7,46 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 from a2c_smcp.errors import BadRequest, NotFound
-from a2c_smcp.server.admin.rows import KeyRow
+from a2c_smcp.server.admin.node_view import KeyRow
 from a2c_smcp.server.auth.api_keys import (
     DefaultAuthenticationProvider,
+    Entries,
     KeysFileError,
+    cannot_change,
+    change_keys,
+    entry_of,
     hash_key,
     key_id,
     new_key,
     read_entry,
 )
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal
-from a2c_smcp.server.auth.keys_file import Entries, change_keys, entry_of
-
-__all__ = ["ServerKeys"]
 
 _NO_FILE = "this Server has no keys file: start it with --keys-file FILE, which `a2c-smcp key --add-to FILE` can make"
 
 
-class ServerKeys:
-    """`reload` puts a changed keys file in force on this node."""
+class KeysFileUnwritable(BadRequest):
+    """The keys file is on a read-only file system, belongs to another user, or the disk is full."""
 
-    def __init__(self, provider: AuthenticationProvider | None, reload: Callable[[], None]) -> None:
+
+class ServerKeys:
+    """`reload` puts a changed keys file in force on this node. `keep` lets later nodes know a key that is withheld."""
+
+    def __init__(
+        self,
+        provider: AuthenticationProvider | None,
+        reload: Callable[[], None],
+        keep: Callable[[str], Awaitable[None]],
+    ) -> None:
         self._provider = provider
         self._reload = reload
+        self._keep = keep
 
     def rows(self, connections: Mapping[str, int]) -> list[KeyRow]:
         """All keys. `connections` says how many connections each has. Raises `BadRequest`."""
@@ -44,8 +56,17 @@ class ServerKeys:
             for holder in provider.holders
         ]
 
-    def reload(self) -> None:
-        """Another node has changed the file."""
+    @cached_property
+    def unwritable(self) -> str:
+        """Why the keys file could not be changed at first; empty if it can, or if there is none."""
+        provider = self._provider
+        is_of_file = isinstance(provider, DefaultAuthenticationProvider) and provider.file
+        return cannot_change(is_of_file) if is_of_file else ""
+
+    def reload(self, withheld: str = "") -> None:
+        """Another node has changed the file, or could not, and withholds a key."""
+        if withheld and self._provider:
+            self._provider.withhold(withheld)
         self._reload()
 
     async def create(self, entry: object) -> tuple[str, str]:
@@ -60,14 +81,23 @@ class ServerKeys:
         moment = datetime.fromtimestamp(expires, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         await self._change(lambda entries: _with_expiry(entries, wanted, moment))
 
-    async def revoke(self, wanted: str) -> None:
-        """Removes the key from the file. Raises `BadRequest` or `NotFound`."""
+    async def revoke(self, wanted: str) -> bool:
+        """Remove the key from the file. If that cannot be written, withhold the key: returns `False`.
+
+        Raises `BadRequest` or `NotFound`.
+        """
         self._check_known(wanted)
 
         def without(entries: Entries) -> Entries:
             return {hashed: entry for hashed, entry in entries.items() if key_id(hashed) != wanted}
 
-        await self._change(without)
+        try:
+            await self._change(without)
+        except KeysFileUnwritable:
+            self.reload(withheld=wanted)
+            await self._keep(wanted)
+            return False
+        return True
 
     async def rotate(self, wanted: str, grace: float) -> tuple[str, str]:
         """A new key that may do the same; the old one expires after `grace` seconds. Raises `BadRequest` or `NotFound`.
@@ -91,8 +121,8 @@ class ServerKeys:
         except KeysFileError as error:
             raise BadRequest(str(error)) from None
         except OSError as error:
-            raise BadRequest(f"the keys file cannot be written: {error.strerror}") from None
-        self._reload()
+            raise KeysFileUnwritable(f"the keys file cannot be written: {error.strerror}") from None
+        self.reload()
 
     def _api_keys(self) -> DefaultAuthenticationProvider:
         if isinstance(self._provider, DefaultAuthenticationProvider):
@@ -117,7 +147,8 @@ class ServerKeys:
 
 
 def _row(holder: Principal, connections: int, *, fixed: bool) -> KeyRow:
-    offices, roles, names = (None if each is None else sorted(each) for each in _scope(holder))
+    scope = holder.offices, holder.roles, holder.names
+    offices, roles, names = (None if part is None else sorted(part) for part in scope)
     return KeyRow(
         holder.credential,
         holder.id,
@@ -132,10 +163,6 @@ def _row(holder: Principal, connections: int, *, fixed: bool) -> KeyRow:
     )
 
 
-def _scope(holder: Principal) -> tuple[frozenset[str] | None, ...]:
-    return holder.offices, holder.roles, holder.names
-
-
 def _checked(entry: object) -> object:
     try:
         principal = read_entry(entry)
@@ -147,13 +174,13 @@ def _checked(entry: object) -> object:
 
 
 def _found(entries: Entries, wanted: str) -> tuple[str, object]:
-    if (found := entry_of(entries, wanted)) is None:
+    if (entry := entry_of(entries, wanted)) is None:
         raise KeysFileError(f"{wanted} is no longer in the keys file")
-    return found
+    return entry
 
 
 def _with_expiry(entries: Entries, wanted: str, moment: str, *, is_earlier: bool = False) -> Entries:
-    """With `is_earlier`, a key that expires before that stays as it is."""
+    """Return the entries with a new expiry of one key; with `is_earlier`, one that expires before stays."""
     hashed, entry = _found(entries, wanted)
     known = read_entry(entry).expires
     if is_earlier and known is not None and known <= datetime.fromisoformat(moment).timestamp():

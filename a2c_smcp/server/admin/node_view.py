@@ -1,22 +1,222 @@
-"""What this node itself knows of its members, its calls and its keys, and what it does for an operator."""
+"""This node's own members, calls and keys, and its actions for an operator."""
 
 from __future__ import annotations
 
 import time
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from a2c_smcp import __version__
-from a2c_smcp.errors import NotFound
+from a2c_smcp.errors import BadRequest, NotFound
 from a2c_smcp.protocol.offices import Member
-from a2c_smcp.server.admin.rows import CallRow, MemberRow, NodeRow
 from a2c_smcp.server.calls.call import Call
-from a2c_smcp.server.channels import BatchingChannel, Channel, HoldingChannel
-from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.directory.interface import as_shared
-from a2c_smcp.server.directory.nodes import node_of
+from a2c_smcp.server.cluster.memory import as_shared, node_of
+from a2c_smcp.server.connections import BatchingChannel, HoldingChannel
 from a2c_smcp.server.hub import Hub
 
-__all__ = ["NodeView"]
+# What operators see, one class for each kind of row, and which rows of a list are chosen: filters and pages.
+#
+# A page ends with a cursor, the place of its last row in the order of the list. The next page begins behind that place,
+# so rows that come and go meanwhile neither repeat a row nor skip one.
+
+MAX_PAGE = 1000
+_PAGE = 100
+_BETWEEN = "\0"
+_EXACT = ("office", "role", "name", "principal", "agent", "computer", "tool", "event", "outcome", "node")
+
+Row = TypeVar("Row")
+
+
+class MemberRow(msgspec.Struct, array_like=True):
+    """A member: a seat, and the connection that has it. `id` names the connection, and does not reveal its sid.
+
+    `connected` is false while the seat is kept for a client whose connection was lost. `dedup`: the client
+    recognises a call that is sent again.
+    """
+
+    id: str
+    office: str
+    role: str
+    name: str
+    principal: str
+    version: str
+    dedup: bool
+    node: str | None
+    calls: int
+    connected: bool = False
+    address: str | None = None
+    device: str | None = None
+    since: float | None = None
+    unread: int = 0
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return self.office, self.role, self.name
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that a search reads."""
+        return self.office, self.name, self.principal, self.address or ""
+
+
+class OfficeRow(msgspec.Struct):
+    """An office: its agent, and how many computers and calls in flight it has, on which nodes."""
+
+    office: str
+    agent: str | None = None
+    computers: int = 0
+    away: int = 0
+    calls: int = 0
+    nodes: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return (self.office,)
+
+
+class CallRow(msgspec.Struct, array_like=True):
+    """A request in flight. `tool` is unknown for a sealed call, and absent for a request that calls no tool."""
+
+    office: str
+    agent: str
+    principal: str
+    computer: str
+    event: str
+    req_id: str
+    since: float
+    deadline: float
+    bytes: int
+    sent: bool
+    node: str | None
+    tool: str | None = None
+    sealed: bool = False
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return f"{self.since:.6f}", self.office, self.req_id
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.office, self.agent, self.computer, self.tool or "", self.principal
+
+
+class NodeRow(msgspec.Struct):
+    """A node; a Server alone is one without a name. `lease` is what is left of it, in seconds."""
+
+    node: str | None
+    version: str
+    since: float
+    connections: int = 0
+    members: int = 0
+    calls: int = 0
+    ready: bool = True
+    url: str | None = None
+    lease: float | None = None
+
+
+class KeyRow(msgspec.Struct):
+    """A key by its id, which does not reveal it. `fixed`: it is an option of the program, not in the keys file."""
+
+    id: str
+    principal: str
+    offices: list[str] | None
+    roles: list[str] | None
+    names: list[str] | None
+    expires: float | None
+    device: str | None
+    expired: bool
+    fixed: bool
+    connections: int = 0
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return self.principal, self.id
+
+
+class SessionSeen(msgspec.Struct):
+    """An operator's session on one node: ended, or idle for so many seconds; neither if the node has not seen it."""
+
+    is_ended: bool = False
+    idle: float | None = None
+
+
+class RowPage(msgspec.Struct, Generic[Row]):
+    """Some of the rows that were chosen. `next` is the cursor of the next page, `None` on the last one."""
+
+    rows: Sequence[Row]
+    total: int
+    next: str | None = None
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which rows: those that fit every filter that is given. `search` is a part of any text of a row."""
+
+    search: str = ""
+    office: str | None = None
+    role: str | None = None
+    name: str | None = None
+    principal: str | None = None
+    agent: str | None = None
+    computer: str | None = None
+    tool: str | None = None
+    event: str | None = None
+    outcome: str | None = None
+    node: str | None = None
+    limit: int = _PAGE
+    after: str | None = None
+
+    @classmethod
+    def read(cls, query: Mapping[str, str], allowed: Sequence[str]) -> Selection:
+        """The filters of a query. Raises `BadRequest` for one that there is not, so that none is ignored silently."""
+        others = dict(query)
+        fields: dict[str, Any] = {name: others.pop(name) for name in (*allowed, "after") if name in others}
+        if (limit := others.pop("limit", None)) is not None:
+            if not limit.isdecimal() or not 1 <= int(limit) <= MAX_PAGE:
+                raise BadRequest(f"limit: must be a whole number from 1 to {MAX_PAGE}")
+            fields["limit"] = int(limit)
+        if others:
+            raise BadRequest(f"{min(others)}: there is no such filter here, there are {', '.join((*allowed, 'limit'))}")
+        return cls(**fields)
+
+    def choose(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows that fit, of all pages."""
+        wanted = {field: value for field in _EXACT if (value := getattr(self, field)) is not None}
+        part = self.search.casefold()
+        return [
+            row
+            for row in rows
+            if all(getattr(row, field, None) == value for field, value in wanted.items())
+            and (not part or any(part in text.casefold() for text in getattr(row, "texts", ())))
+        ]
+
+
+def page_of(
+    rows: Iterable[Row], selection: Selection, place: Callable[[Row], tuple[str, ...]], *, newest_first: bool = False
+) -> RowPage[Row]:
+    """The page behind the cursor. `place` is the order of the list."""
+    ordered = sorted(rows, key=place, reverse=newest_first)
+    total = len(ordered)
+    if selection.after is not None:
+        cursor = _read_cursor(selection.after)
+        ordered = [row for row in ordered if (place(row) < cursor if newest_first else place(row) > cursor)]
+    shown, cursor_text = ordered[: selection.limit], None
+    if len(ordered) > len(shown):
+        last = _BETWEEN.join(place(shown[-1])).encode("utf-8", "surrogatepass")
+        cursor_text = urlsafe_b64encode(last).decode().rstrip("=")
+    return RowPage(shown, total, cursor_text)
+
+
+def _read_cursor(text: str) -> tuple[str, ...]:
+    """Raises `BadRequest`."""
+    try:
+        place = b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return tuple(place.decode("utf-8", "surrogatepass").split(_BETWEEN))
+    except ValueError:
+        raise BadRequest("after: must be the `next` of an earlier page") from None
 
 
 class NodeView:
@@ -50,7 +250,7 @@ class NodeView:
         )
 
     def credentials(self) -> dict[str, int]:
-        """How many connections each credential has here."""
+        """Return the number of connections of each credential here."""
         counts: dict[str, int] = {}
         for connection in self.hub.connections:
             credential = connection.principal.credential
@@ -59,15 +259,12 @@ class NodeView:
 
     def disconnect(self, wanted: str) -> list[Member]:
         """Ends the connection with this id, and releases its seats, which are returned. Raises `NotFound`."""
-        connection = self._find(wanted)
+        connection = next((each for each in self.hub.connections if _id_of(each.sid) == wanted), None)
         if connection is None:
             raise NotFound("no such connection, it may have ended meanwhile")
         seats = [seat for seat in self.hub.directory.own_members() if seat.sid == connection.sid]
         self.hub.dismiss(connection)
         return seats
-
-    def _find(self, wanted: str) -> Connection | None:
-        return next((each for each in self.hub.connections if _id_of(each.sid) == wanted), None)
 
     def _is_here(self, sid: str) -> bool:
         return self.node is None or node_of(sid) == self.node
@@ -89,7 +286,10 @@ class NodeView:
         if connection := self.hub.connections.get(member.sid):
             row.connected = True
             row.address, row.device = connection.address, connection.principal.device
-            row.since, row.unread = connection.since, _unread(connection.channel)
+            channel = connection.channel
+            while isinstance(channel, HoldingChannel | BatchingChannel):
+                channel = channel.channel
+            row.since, row.unread = connection.since, int(getattr(channel, "unread", 0))
         return row
 
     def _call(self, call: Call, offset: float) -> CallRow:
@@ -115,9 +315,3 @@ class NodeView:
 def _id_of(sid: str) -> str:
     """Names a connection. Who knows a sid could speak for its session."""
     return sha256(sid.encode()).hexdigest()[:16]
-
-
-def _unread(channel: Channel) -> int:
-    while isinstance(channel, HoldingChannel | BatchingChannel):
-        channel = channel.channel
-    return int(getattr(channel, "unread", 0))

@@ -7,25 +7,26 @@ does not answer is named beside it (`missing`). Everything that changes somethin
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode
 
+import aiohttp
 import msgspec
 
-from a2c_smcp.errors import BadRequest, NotFound, Unavailable
+from a2c_smcp.errors import BadRequest, NotFound, SMCPError, Unavailable
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.server.admin.events import EventFilter, EventReader, EventSource
 from a2c_smcp.server.admin.history import EndedRow, History, RefusalRow, Snapshot, merged
 from a2c_smcp.server.admin.keys import ServerKeys
-from a2c_smcp.server.admin.node_view import NodeView
-from a2c_smcp.server.admin.other_nodes import Missing, OtherNodes
-from a2c_smcp.server.admin.rows import (
+from a2c_smcp.server.admin.node_view import (
     CallRow,
     KeyRow,
     MemberRow,
     NodeRow,
+    NodeView,
     OfficeRow,
     RowPage,
     Selection,
@@ -33,13 +34,128 @@ from a2c_smcp.server.admin.rows import (
     page_of,
 )
 from a2c_smcp.server.auth.authentication import AuthenticationProvider
-from a2c_smcp.server.directory.interface import as_shared
+from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
+from a2c_smcp.server.cluster.proxy import NODE_HEADER, PeerNodes
 from a2c_smcp.server.hub import Hub
-from a2c_smcp.server.observation import OperatorActed
+from a2c_smcp.server.observation.happened import OperatorActed
 
-__all__ = ["KeyChange", "Operations", "RowsOfNodes", "Who", "offices_of", "operations_of"]
+# The other nodes, asked over HTTP at the URLs where nodes reach one another, with the secret that they share.
+#
+# A list of all nodes is made by the node that was asked. A node that does not answer in time is named in the answer,
+# and what it knows is missing there.
+
+NODE_PATH = "/admin/node"
+"""Below it, nodes ask one another. Only the secret opens it, not the admin key."""
+
+_PATIENCE = aiohttp.ClientTimeout(total=3.0, sock_connect=1.0)
+_STREAMING = aiohttp.ClientTimeout(total=None, sock_connect=1.0, sock_read=30.0)
+_LONGEST_LINE = 256 * 1024
+_FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+_NOT_FOUND = 404
+
+
+class Missing(msgspec.Struct):
+    """A node that has not answered, and why."""
+
+    node: str
+    reason: str
+
+
+class NodeAnswers(NamedTuple):
+    """The answers of other nodes by name, as JSON, and the nodes without one."""
+
+    bodies: dict[str, bytes]
+    missing: list[Missing]
+
+
+class OtherNodes:
+    """Asks all other nodes at once. Without a shared directory there are none."""
+
+    def __init__(self, shared: SharedDirectory | None) -> None:
+        self._peers = PeerNodes(shared) if shared else None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def knows(self, secret: bytes) -> bool:
+        """True if a request with this secret comes from another node."""
+        return self._peers is not None and await self._peers.knows(secret)
+
+    async def names(self) -> list[str]:
+        """Raises `Unavailable`."""
+        return sorted(await self._peers.others()) if self._peers else []
+
+    async def ask(self, what: str, *, method: str = "GET", **query: str) -> NodeAnswers:
+        """Asks every other node the same."""
+        if self._peers is None:
+            return NodeAnswers({}, [])
+        try:
+            urls = await self._peers.others()
+        except Unavailable as error:
+            return NodeAnswers({}, [Missing("*", error.about)])
+        answers = await asyncio.gather(*(self._ask(url, what, method, query) for url in urls.values()))
+        by_node = dict(zip(urls, answers, strict=True))
+        return NodeAnswers(
+            {node: answer for node, answer in by_node.items() if isinstance(answer, bytes)},
+            [Missing(node, answer) for node, answer in by_node.items() if isinstance(answer, str)],
+        )
+
+    async def lines(self, node: str, what: str) -> AsyncIterator[bytes]:
+        """Yield the lines of a stream of another node, until it ends. Raises `Unavailable`."""
+        url = (await self._peers.others()).get(node) if self._peers else None
+        if url is None:
+            raise Unavailable(f"node {node!r} is gone")
+        try:
+            headers = await self._headers()
+            async with self._http().get(
+                f"{url}{NODE_PATH}/{what}", headers=headers, timeout=_STREAMING, allow_redirects=False
+            ) as response:
+                response.raise_for_status()
+                async for line in response.content:
+                    yield line
+        except _FAILURES as error:
+            raise Unavailable(f"node {node!r} does not answer: {type(error).__name__}") from None
+
+    async def close(self) -> None:
+        if self._peers:
+            await self._peers.close()
+        if self._session:
+            await self._session.close()
+
+    async def _ask(self, url: str, what: str, method: str, query: Mapping[str, str]) -> bytes | str:
+        """The answer, or why there is none."""
+        try:
+            async with self._http().request(
+                method,
+                f"{url}{NODE_PATH}/{what}?{urlencode(query)}",
+                headers=await self._headers(),
+                allow_redirects=False,
+                timeout=_PATIENCE,
+            ) as response:
+                body = await response.read()
+        except (*_FAILURES, SMCPError) as error:
+            return f"it does not answer ({type(error).__name__})"
+        if response.status == _NOT_FOUND:
+            return "it runs without --admin-key"
+        return body if response.ok else f"it answers with status {response.status}"
+
+    async def _headers(self) -> dict[str, str]:
+        assert self._peers
+        return {NODE_HEADER.decode(): (await self._peers.secret()).decode()}
+
+    def _http(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            trust: ssl.SSLContext | bool = True
+            with suppress(ssl.SSLError):
+                trust = ssl.create_default_context()
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0, ssl=trust),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=_LONGEST_LINE,
+            )
+        return self._session
+
 
 Row = TypeVar("Row")
+Placed = TypeVar("Placed", MemberRow, CallRow, EndedRow, RefusalRow)
 
 _LOOK_FOR_NODES = 2.0
 
@@ -59,9 +175,11 @@ class RowsOfNodes(msgspec.Struct, Generic[Row]):
 
 
 class KeyChange(msgspec.Struct):
-    """What a change of keys came to. `key` is a new key, shown once.
+    """The result of a change of keys. `key` is a new key, shown once.
 
-    `differing` are nodes that have another keys file, in which the change has to be made too.
+    `differing` are nodes that have another keys file, in which the change has to be made too. `until_restart`: the keys
+    file could not be written, and the key is refused until all processes of the Server are started again; with a store
+    that outlives them, for as long as the file has it.
     """
 
     id: str
@@ -69,6 +187,7 @@ class KeyChange(msgspec.Struct):
     row: KeyRow | None = None
     differing: Sequence[str] = ()
     missing: Sequence[Missing] = ()
+    until_restart: bool = False
 
 
 class NodeSessions(Protocol):
@@ -86,7 +205,7 @@ class HeldKeys(Protocol):
 
 
 class Operations:
-    """What operators see and do, through any node."""
+    """The reads and actions of operators, through any node."""
 
     def __init__(self, view: NodeView, keys: ServerKeys, history: History) -> None:
         self.view = view
@@ -106,12 +225,11 @@ class Operations:
 
     async def all_members(self) -> tuple[list[MemberRow], list[Missing]]:
         answers = await self.others.ask("members")
-        found = [row for body in answers.bodies.values() for row in _members.decode(body)]
-        return [*self.view.members(), *found], answers.missing
+        others = [row for body in answers.bodies.values() for row in _members.decode(body)]
+        return [*self.view.members(), *others], answers.missing
 
     async def members(self, selection: Selection) -> RowsOfNodes[MemberRow]:
-        rows, missing = await self.all_members()
-        return RowsOfNodes(page_of(selection.choose(rows), selection, lambda row: row.place), missing)
+        return _chosen(selection, *await self.all_members())
 
     async def offices(self, selection: Selection) -> RowsOfNodes[OfficeRow]:
         """Offices with a member that fits the filters; their numbers are of all members."""
@@ -124,28 +242,26 @@ class Operations:
         """Requests in flight, the oldest first."""
         answers = await self.others.ask("calls")
         rows = [*self.view.calls(), *(row for body in answers.bodies.values() for row in _calls.decode(body))]
-        return RowsOfNodes(page_of(selection.choose(rows), selection, lambda row: row.place), answers.missing)
+        return _chosen(selection, rows, answers.missing)
 
     def own_history(self) -> Snapshot:
-        """What this node has recorded."""
+        """Return the history of this node."""
         self.view.hub.observation.settle()
         return self._history.snapshot()
 
     async def past(self) -> tuple[Snapshot, list[Missing]]:
-        """What has ended, and the numbers, of all nodes."""
+        """Return the history of all nodes."""
         answers = await self.others.ask("history")
         return merged([self.own_history(), *map(_history.decode, answers.bodies.values())]), answers.missing
 
     async def ended(self, selection: Selection) -> RowsOfNodes[EndedRow]:
         """Tool calls that have ended, the newest first."""
         snapshot, missing = await self.past()
-        page = page_of(selection.choose(snapshot.ended), selection, lambda row: row.place, newest_first=True)
-        return RowsOfNodes(page, missing)
+        return _chosen(selection, snapshot.ended, missing, newest_first=True)
 
     async def refusals(self, selection: Selection) -> RowsOfNodes[RefusalRow]:
         snapshot, missing = await self.past()
-        page = page_of(selection.choose(snapshot.refusals), selection, lambda row: row.place, newest_first=True)
-        return RowsOfNodes(page, missing)
+        return _chosen(selection, snapshot.refusals, missing, newest_first=True)
 
     async def nodes(self) -> tuple[list[NodeRow], list[Missing]]:
         """Raises `Unavailable` if the store that nodes share does not answer."""
@@ -159,7 +275,7 @@ class Operations:
         for row in rows:
             if node := known.pop(row.node or "", None):
                 row.url, row.lease, row.since = node.url, node.lease, node.started_at
-        gone = [NodeRow(each.name, "", each.started_at, members=each.members, ready=False) for each in known.values()]
+        gone = [NodeRow(node.name, "", node.started_at, members=node.members, ready=False) for node in known.values()]
         for row in gone:
             row.url, row.lease = known[row.node or ""].url, known[row.node or ""].lease
         return sorted([*rows, *gone], key=lambda row: row.node or ""), answers.missing
@@ -222,7 +338,7 @@ class Operations:
             if not any(_flag.decode(body) for body in answers.bodies.values()):
                 raise
         for row in seats:
-            self._report("disconnect", who, office=row.office, role=row.role, name=row.name, target=row.principal)
+            self.report("disconnect", who, office=row.office, role=row.role, name=row.name, target=row.principal)
         return seats
 
     async def create_key(self, entry: object, who: Who) -> KeyChange:
@@ -234,30 +350,33 @@ class Operations:
         return await self._changed("expire key", who, wanted)
 
     async def revoke_key(self, wanted: str, who: Who) -> KeyChange:
-        await self.keys.revoke(wanted)
-        return await self._changed("revoke key", who, wanted)
+        is_written = await self.keys.revoke(wanted)
+        return await self._changed("revoke key", who, wanted, is_written=is_written)
 
     async def rotate_key(self, wanted: str, grace: float, who: Who) -> KeyChange:
         new, key = await self.keys.rotate(wanted, grace)
         await self._changed("rotate key", who, wanted)
         return await self._changed("create key", who, new, key)
 
-    async def _changed(self, action: str, who: Who, wanted: str, key: str | None = None) -> KeyChange:
+    async def _changed(
+        self, action: str, who: Who, wanted: str, key: str | None = None, *, is_written: bool = True
+    ) -> KeyChange:
         """Puts the changed file in force on all nodes, and says which of them have another one."""
         row = self.key_row(wanted)
-        self._report(action, who, key=wanted, target=row.principal if row else None)
-        answers = await self.others.ask("reload", method="POST", key=wanted)
+        self.report(action, who, key=wanted, target=row.principal if row else None)
+        withheld = {} if is_written else {"withheld": wanted}
+        answers = await self.others.ask("reload", method="POST", key=wanted, **withheld)
         differing = [node for node, body in answers.bodies.items() if not _is_same(_key.decode(body), row)]
-        return KeyChange(wanted, key, row, differing, answers.missing)
+        return KeyChange(wanted, key, row, differing, answers.missing, until_restart=not is_written)
 
     # Sessions of the console
 
     async def session_elsewhere(self, session: str) -> SessionSeen:
-        """What the other nodes know of a session: any end, and the latest use."""
+        """Return a session as the other nodes saw it: any end, and the latest use."""
         answers = await self.others.ask("session", id=session)
         seen = [_seen.decode(body) for body in answers.bodies.values()]
-        known = [each.idle for each in seen if each.idle is not None]
-        return SessionSeen(any(each.is_ended for each in seen), min(known, default=None))
+        known = [session_seen.idle for session_seen in seen if session_seen.idle is not None]
+        return SessionSeen(any(session_seen.is_ended for session_seen in seen), min(known, default=None))
 
     async def end_session_elsewhere(self, session: str) -> None:
         await self.others.ask("end-session", method="POST", id=session)
@@ -273,11 +392,8 @@ class Operations:
             return next((row for row in self.keys.rows(self.view.credentials()) if row.id == wanted), None)
         return None
 
-    def record(self, action: str, who: Who) -> None:
-        """Reports what an operator has done beside the operations above, such as signing in to the console."""
-        self._report(action, who)
-
-    def _report(self, action: str, who: Who, **facts: str | None) -> None:
+    def report(self, action: str, who: Who, **facts: str | None) -> None:
+        """Report what an operator has done, here or elsewhere, such as signing in to the console."""
         via = "console" if who.is_console else "api"
         self.view.hub.observation.report(OperatorActed(action, who.address, via, facts))
 
@@ -285,7 +401,14 @@ class Operations:
 def operations_of(hub: Hub, auth: AuthenticationProvider | None) -> Operations:
     """The operations of a Server whose clients are admitted by `auth`."""
     view = NodeView(hub)
-    return Operations(view, ServerKeys(auth, hub.reload), History(view.node))
+    return Operations(view, ServerKeys(auth, hub.reload, hub.keep_withheld), History(view.node))
+
+
+def _chosen(
+    selection: Selection, rows: Iterable[Placed], missing: Sequence[Missing], *, newest_first: bool = False
+) -> RowsOfNodes[Placed]:
+    page = page_of(selection.choose(rows), selection, lambda row: row.place, newest_first=newest_first)
+    return RowsOfNodes(page, missing)
 
 
 def offices_of(rows: Iterable[MemberRow]) -> list[OfficeRow]:

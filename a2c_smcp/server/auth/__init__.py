@@ -1,1 +1,1 @@
-"""Who may come in: authentication providers, API keys and JSON Web Tokens."""
+"""Authentication of clients: providers, API keys and JSON Web Tokens."""

@@ -7,28 +7,23 @@ import hmac
 import json
 import logging
 import math
+import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, get_args
+from tempfile import TemporaryFile
+from typing import Any, TypeAlias, get_args
 
 from a2c_smcp.devices.transcript import is_fingerprint
+from a2c_smcp.files import lock, replace_file
 from a2c_smcp.protocol.names import fault_in
-from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, credentials
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, changes_of_keys, credentials
 from a2c_smcp.types import Role
-
-__all__ = [
-    "DefaultAuthenticationProvider",
-    "KeysFileError",
-    "hash_key",
-    "key_id",
-    "new_key",
-    "read_entries",
-    "read_entry",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +43,9 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
         self._field = field
         self._file = Path(keys_file) if keys_file is not None else None
         self._free = {hash_key(key): _holder(hash_key(key)) for key in keys}
-        self._holders = self._free | (_read_keys(self._file) if self._file else {})
+        self._in_file = _read_keys(self._file) if self._file else {}
+        self._withheld = frozenset[str]()
+        self._holders = self._free | self._in_file
 
     @property
     def file(self) -> Path | None:
@@ -61,14 +58,14 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
         return tuple(self._holders.values())
 
     def is_in_file(self, holder: Principal) -> bool:
-        """Whether this key is in the keys file. Others are options of the program."""
+        """True if this key is in the keys file. Others are options of the program."""
         return all(holder.credential != free.credential for free in self._free.values())
 
     async def authenticate(
         self, sio: Any, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
     ) -> bool | Principal:
-        found = [holder for key in credentials(auth, headers, self._field) if (holder := self._find(hash_key(key)))]
-        return next((holder for holder in found if not holder.expired), found[0] if found else False)
+        holders = [holder for key in credentials(auth, headers, self._field) if (holder := self._find(hash_key(key)))]
+        return next((holder for holder in holders if not holder.expired), holders[0] if holders else False)
 
     def valid(self, principal: Principal) -> bool:
         return self.current(principal) is not None
@@ -81,19 +78,37 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
 
     def reload(self) -> None:
         if self._file is None:
+            super().reload()
             return
+        before = self._holders
         try:
-            self._holders = self._free | _read_keys(self._file)
+            self._in_file = _read_keys(self._file)
         except KeysFileError as error:
-            logger.error("the keys are not reloaded, the earlier ones stay: %s", error)  # noqa: TRY400
+            self.trouble = f"the keys are not reloaded, the earlier ones stay: {error}"
+        else:
+            self.trouble = ""
+            self._withheld &= {holder.credential for holder in self._in_file.values()}
+        admitted = {key: each for key, each in self._in_file.items() if each.credential not in self._withheld}
+        self._holders = self._free | admitted
+        if self.trouble:
+            logger.error("%s", self.trouble)
+        else:
+            logger.info("%s: read again, %s", self._file, changes_of_keys(before, self._holders))
+
+    def withhold(self, credential: str) -> None:
+        """Refuse a key from the next `reload` on, for as long as this process runs and the file has the key.
+
+        Keys that were given as options cannot be revoked, and stay.
+        """
+        self._withheld |= {credential}
 
     def _find(self, presented: str) -> Principal | None:
         """Compares every key, also after one was found: the time it takes reveals nothing."""
-        found = None
+        match = None
         for known, holder in self._holders.items():
             if hmac.compare_digest(known, presented):
-                found = holder
-        return found
+                match = holder
+        return match
 
 
 def new_key() -> str:
@@ -209,3 +224,62 @@ _FIELDS: dict[str, Callable[[object], str | None]] = {
     "expires": lambda value: _MOMENT_FAULT if _moment(value) is None else None,
     "device": lambda value: None if is_fingerprint(value) else _DEVICE_FAULT,
 }
+
+# Changes of a keys file: each one reads it, checks the result and replaces it in one step, under a lock.
+#
+# The lock is on its folder, so that several processes of a Server, and `a2c-smcp key --add-to`, do not overwrite each
+# other's changes. On Windows there is none.
+
+Entries: TypeAlias = dict[str, object]
+"""The entries of a keys file by the hash of their key."""
+
+_PATIENCE = 2.0
+_TRY_AGAIN = 0.01
+
+
+def change_keys(path: Path, change: Callable[[Entries], Entries]) -> None:
+    """Replaces the entries of a keys file, which is made if there is none. Only its owner may read it.
+
+    Raises `KeysFileError` if the file, or one of the new entries, cannot be used; and `OSError`.
+    """
+    with _locked(path):
+        entries = change(read_entries(path) if path.exists() else {})
+        for hashed, entry in entries.items():
+            try:
+                read_entry(entry)
+            except KeysFileError as error:
+                raise KeysFileError(f"{path}: entry {hashed[:15]}…: {error}") from None
+        content = json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
+        replace_file(path, content.encode("utf-8", "surrogatepass"))
+
+
+def cannot_change(path: Path) -> str:
+    """Why nothing can be changed in a keys file: no file can be made beside it. Empty if it can."""
+    try:
+        TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def entry_of(entries: Mapping[str, object], wanted: str) -> tuple[str, object] | None:
+    """The hash and the entry of the key with this id."""
+    return next(((hashed, entry) for hashed, entry in entries.items() if key_id(hashed) == wanted), None)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Changes take milliseconds: a lock that is held for longer belongs to a process that stands still."""
+    if os.name != "posix":
+        yield
+        return
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        deadline = time.monotonic() + _PATIENCE
+        while not lock(descriptor):
+            if time.monotonic() > deadline:
+                raise KeysFileError(f"{path}: another program is changing it, try again in a moment")
+            time.sleep(_TRY_AGAIN)
+        yield
+    finally:
+        os.close(descriptor)

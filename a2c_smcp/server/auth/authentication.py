@@ -6,34 +6,45 @@ A client is admitted only by a clear yes of the provider in time; every other an
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
-from a2c_smcp.errors import NotAuthenticated, NotAuthorised
+from a2c_smcp.endpoint import Endpoint
+from a2c_smcp.engine.packets import Json
+from a2c_smcp.errors import BadRequest, ConfigError, DeviceMismatch, NotAuthenticated, NotAuthorised, SMCPError
+from a2c_smcp.protocol.codec import loads
+from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.types import Role
+from a2c_smcp.web import LOOPBACK_HOSTS
 
-__all__ = [
-    "ANYBODY",
-    "MAX_CREDENTIAL",
-    "AllowAll",
-    "AuthenticationProvider",
-    "Handshake",
-    "Principal",
-    "admit",
-    "credentials",
-]
+logger = logging.getLogger(__name__)
 
 MAX_CREDENTIAL = 16_384
 """The longest credential that is read, in characters."""
 
-logger = logging.getLogger(__name__)
+
+_MCP = "mcp:"
+_DIGEST = "sha256:"
+
+
+def mcp_name(principal: str) -> str:
+    """The name of the agent that a principal's MCP clients are: no other principal may use it (WIRE §4).
+
+    A digest stands for a principal that does not fit into a name.
+    """
+    name = _MCP + principal
+    if principal.startswith(_DIGEST) or fault_in(name):
+        return f"{_MCP}{_DIGEST}{hashlib.sha256(principal.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,7 @@ class Principal:
         return self.expires is not None and not time.time() < self.expires
 
     def allows(self, role: Role, name: str, office_id: str) -> bool:
-        """Whether the client may use this role, name and office."""
+        """True if the client may use this role, name and office."""
         try:
             self.check(role, name, office_id)
         except NotAuthorised:
@@ -66,7 +77,7 @@ class Principal:
         return True
 
     def allows_name(self, name: str) -> bool:
-        """Whether the client may use this name, in any office and role."""
+        """True if the client may use this name, in any office and role."""
         return _matches(name, self.names)
 
     def check(self, role: Role, name: str, office_id: str) -> None:
@@ -75,6 +86,8 @@ class Principal:
             raise NotAuthorised(f"{self.id!r} may not use role {role!r}", field="role")
         if not self.allows_name(name):
             raise NotAuthorised(f"{self.id!r} may not use name {name!r}", field="name")
+        if role == "agent" and name.startswith(_MCP) and name != mcp_name(self.id):
+            raise NotAuthorised(f"{name!r} is for MCP clients of another principal than {self.id!r}", field="name")
         if not _matches(office_id, self.offices):
             raise NotAuthorised(f"{self.id!r} may not use office {office_id!r}", field="office_id")
 
@@ -83,7 +96,12 @@ ANYBODY = Principal("anonymous")
 
 
 class AuthenticationProvider(ABC):
-    """Says who a client is. Write one of your own if you have accounts of your own."""
+    """Identifies clients. Write one of your own if you have accounts of your own.
+
+    `trouble` says why the last `reload` failed; empty if it did not.
+    """
+
+    trouble = ""
 
     @abstractmethod
     async def authenticate(
@@ -96,7 +114,7 @@ class AuthenticationProvider(ABC):
         """
 
     def valid(self, principal: Principal) -> bool:
-        """Whether a client that was admitted earlier may stay. It is called after a reload."""
+        """True if a client that was admitted earlier may stay. It is called after a reload."""
         return True
 
     def current(self, principal: Principal) -> Principal | None:
@@ -107,8 +125,23 @@ class AuthenticationProvider(ABC):
         return principal if self.valid(principal) else None
 
     def reload(self) -> None:
-        """Reads the credentials again. It is called on SIGHUP."""
+        """Reads the credentials again, and logs what has changed. It is called on SIGHUP."""
+        logger.info("there is no file of keys that could be read again")
+
+    def withhold(self, credential: str) -> None:
+        """Refuse a credential from the next `reload` on: it was revoked, and cannot be taken out where it stands."""
         return
+
+
+def changes_of_keys(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
+    """What a reload has changed, in words: "2 keys added, 1 removed"."""
+    counts = {
+        "added": len(after.keys() - before.keys()),
+        "removed": len(before.keys() - after.keys()),
+        "changed": sum(before[key] != after[key] for key in before.keys() & after.keys()),
+    }
+    words = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return words.replace(" ", " key " if words.startswith("1 ") else " keys ", 1) or "nothing changed"
 
 
 async def admit(
@@ -225,3 +258,104 @@ def _judge(answer: object, *, late: bool) -> Principal:
 
 def _matches(name: str, patterns: frozenset[str] | None) -> bool:
     return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+# Letting clients in: a clear yes of the provider, and for a bound key or token the proof of its device (WIRE §10).
+#
+# The proof is compared with what this Server knows by itself: its configured origins, the Engine.IO sid that it gave to
+# the session, its clock, and the token that was presented. Host and X-Forwarded-* count for nothing: all who
+# relay a connection can write them.
+
+OnRefused: TypeAlias = Callable[[str | None, SMCPError, Principal | None], None]
+"""Called with the address of a refused client, the error, and its principal if that is known."""
+
+
+def read_auth(auth: Json) -> object:
+    """The object of a CONNECT; `None` if there is none, or it cannot be read."""
+    try:
+        return loads(str(auth, "utf-8")) if auth else None
+    except (BadRequest, UnicodeDecodeError):
+        return None
+
+
+def no_sid() -> None:
+    """Return no sid: a request outside of a session cannot prove a device."""
+
+
+class Admission:
+    """Admits clients. `on_refused` is called for each client that is refused."""
+
+    def __init__(
+        self, auth: AuthenticationProvider, on_refused: OnRefused, timeout: float, origins: Iterable[str] = ()
+    ) -> None:
+        self.bound_keys = BoundKeys(origins)
+        self._auth, self._on_refused, self._timeout = auth, on_refused, timeout
+
+    async def admit(
+        self, handshake: Handshake, auth: object = None, proving: Callable[[], str | None] = no_sid
+    ) -> Principal:
+        """Raises `NotAuthenticated`."""
+        headers = handshake.headers
+        with self.refusing(handshake):
+            principal = await admit(self._auth, handshake.sio, handshake.environ, auth, headers, self._timeout)
+        with self.refusing(handshake, principal):
+            self.bound_keys.check(principal, auth, headers, proving)
+        return principal
+
+    @contextmanager
+    def refusing(self, handshake: Handshake, principal: Principal | None = None) -> Iterator[None]:
+        """Encloses a check of a client. Its refusal is told to `on_refused`."""
+        try:
+            yield
+        except SMCPError as error:
+            self._on_refused(handshake.client, error, principal)
+            raise
+
+
+def loopback_origins(scheme: str, port: int) -> tuple[str, ...]:
+    """The origins of a Server that is reached on this machine."""
+    return tuple(Endpoint(url=f"{scheme}://{name}:{port}").origin for name in LOOPBACK_HOSTS)
+
+
+def checked_origin(text: str) -> str:
+    """An origin as clients sign it. Raises `ConfigError`."""
+    endpoint = Endpoint(url=text)
+    origin = endpoint.origin
+    if text.rstrip("/").lower() not in (origin, f"{origin}:443", f"{origin}:80"):  # it may name the default port
+        raise ConfigError(f"{text!r} is not an origin, which looks like {origin}")
+    if not endpoint.may_sign:
+        raise ConfigError(f"{text!r}: clients prove their device over https only, except on this machine")
+    return origin
+
+
+class BoundKeys:
+    """`origins` are the URLs under which clients reach this Server. Without any, no bound key is admitted."""
+
+    def __init__(self, origins: Iterable[str] = ()) -> None:
+        self.origins = tuple(origins)
+
+    def check(
+        self, principal: Principal, auth: object, headers: Mapping[str, str], take_sid: Callable[[], str | None]
+    ) -> None:
+        """Raises `NotAuthenticated` for a principal that is bound to a device and does not prove it.
+
+        `take_sid` returns the sid of the session once: a second proof in the same session is refused.
+        """
+        if principal.device is None:
+            return
+        from a2c_smcp.devices.identity import ClockDiffers, check_proof
+
+        now, proof = time.time(), auth.get("device") if isinstance(auth, dict) else None
+        sid = take_sid() if proof is not None else None
+        if proof is not None and sid is None:
+            raise NotAuthenticated("this key is bound to a device, which cannot be proved here or not once more")
+        keys = [key.encode("utf-8", "surrogatepass") for key in credentials(auth, headers)]
+        digests = [principal.token] if principal.token else [hashlib.sha256(key).digest() for key in keys]
+        try:
+            check_proof(
+                proof, device=principal.device, origins=self.origins, sid=sid or "", now=now, token_digests=digests
+            )
+        except ClockDiffers as error:
+            raise NotAuthenticated(error.about, now=int(now)) from None
+        except DeviceMismatch as error:
+            raise NotAuthenticated(error.about, device=True) from None

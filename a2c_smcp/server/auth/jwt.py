@@ -20,12 +20,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from a2c_smcp.devices.transcript import is_fingerprint
 from a2c_smcp.protocol.names import fault_in
-from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, credentials
-
-__all__ = ["JWTAuthenticationProvider"]
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, changes_of_keys, credentials
 
 LEEWAY = 10.0
-"""By how many seconds the clocks of the issuer and of this server may differ."""
+"""Seconds by which the clocks of the issuer and of this server may differ."""
 
 MAX_SUBJECT = 256
 MIN_RSA_BITS = 2048
@@ -115,10 +113,19 @@ class JWTAuthenticationProvider(AuthenticationProvider):
         return any(key.id == principal.credential for key in self._keys)
 
     def reload(self) -> None:
+        if (file := self._key_file or self._jwks_file) is None:
+            super().reload()
+            return
+        before = self._keys
         try:
             self._keys = self._load()
         except ValueError as error:
-            logger.error("the JWT keys are not reloaded, the earlier ones stay: %s", error)  # noqa: TRY400
+            self.trouble = f"the JWT keys are not reloaded, the earlier ones stay: {error}"
+            logger.error("%s", self.trouble)  # noqa: TRY400
+        else:
+            self.trouble = ""
+            changes = changes_of_keys(*({key.id: key for key in keys} for keys in (before, self._keys)))
+            logger.info("%s: read again, %s", file, changes)
 
     def _load(self) -> tuple[_Key, ...]:
         if self._key_file is not None:
@@ -195,9 +202,9 @@ def _read_pem(path: Path, algorithms: tuple[str, ...]) -> _Key:
         raise ValueError(
             f"{path}: holds no public key in PEM format, make one with `openssl pkey -in PRIVATE.pem -pubout`"
         ) from None
-    fitting = _fitting(key)
-    if wrong := [name for name in algorithms if name not in fitting]:
-        raise ValueError(f"{path}: this key is not for {wrong[0]}, use {' or '.join(fitting) or 'another key'}")
+    usable = _fitting(key)
+    if wrong := [name for name in algorithms if name not in usable]:
+        raise ValueError(f"{path}: this key is not for {wrong[0]}, use {' or '.join(usable) or 'another key'}")
     return _key(key, algorithms, str(path))
 
 

@@ -12,8 +12,6 @@ from a2c_smcp.errors import RateLimited
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.connections import Connections
 
-__all__ = ["CallsByConnection", "ConnectionCalls"]
-
 
 class ConnectionCalls:
     """The calls of one sid: those that it asks and those that it serves.
@@ -41,7 +39,10 @@ class ConnectionCalls:
 
 
 class CallsByConnection(dict[str, ConnectionCalls]):
-    """By sid. An entry without calls is removed, unless its connection is here and may soon have calls again."""
+    """The calls of connections, by sid.
+
+    An entry without calls is removed, unless its connection is here and may soon have calls again.
+    """
 
     def __init__(self, connections: Connections) -> None:
         super().__init__()

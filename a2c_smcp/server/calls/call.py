@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import weakref
 from collections.abc import Callable
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,21 +18,18 @@ from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.results import CallResult
-from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Outcome, Refused
+from a2c_smcp.server.envelope import Answer, BinaryAnswer, Envelope, Outcome, Refused
 from a2c_smcp.server.routing_fields import raw_params
-
-__all__ = ["LARGE_CALL", "Asker", "Call", "CallIdentity", "Callee", "Deliver", "Key", "Waiter", "key_of"]
 
 Key = tuple[str, str, str, str]
 """Office, instance or principal of the agent, name of the agent, `req_id`: equal for the same tool call (WIRE §5)."""
 
 LARGE_CALL = 8 * 1024
-"""From this size on, params are not parsed to compare them, and answered requests keep only their identity."""
+"""The size from which on params are not parsed to compare them, and answered requests keep only their identity."""
 
 
 class Asker(Protocol):
-    """Who is answered: a connection, or another node."""
+    """The receiver of an answer: a connection, or another node."""
 
     def reply(self, number: int | None, event: EventSpec, outcome: Outcome, call: Call | None = None) -> None:
         """Sends the outcome of the request that this asker knows by a number. `None` wants no answer.
@@ -40,7 +39,7 @@ class Asker(Protocol):
 
 
 class Callee(Protocol):
-    """Where a call was written to: a connection of this node, which acks it by the number that it has there."""
+    """The receiver of a call: a connection of this node. It acks the call by its number there."""
 
     pending: dict[int, Call]
 
@@ -50,13 +49,15 @@ def key_of(agent: Member, req_id: str) -> Key:
 
 
 class CallIdentity:
-    """Whether two requests with one `req_id` are the same call (WIRE §5). It may be kept longer than the request.
+    """The identity of a call: it tells if two requests with one `req_id` are the same call (WIRE §5).
+
+    It may be kept longer than the request.
 
     The same call has the same computer and tool, and params that are equal as JSON. A client that sends a call again
     sends the same bytes, as ours do, so digests of the bytes are compared first. Small params that differ as bytes are
     parsed, and compared without regard to white space and the order of keys. Large ones with other bytes are another
-    call: parsing them would keep all other connections waiting. A sealed call cannot be compared: for it, this says
-    whether it was sealed to the same key.
+    call: parsing them would keep all other connections waiting. A sealed call cannot be compared: only the key that it
+    was sealed to can.
     """
 
     def __init__(self, envelope: Envelope) -> None:
@@ -184,3 +185,100 @@ class Waiter(msgspec.Struct, eq=False):
 
 Deliver: TypeAlias = Callable[[Call, bool], bool]
 """Writes a call to its target, perhaps again. Returns `False` if the target is away. Raises what refuses it."""
+
+# Deadlines of calls, thousands of them on one timer, and whether the process stood still a moment ago.
+
+T = TypeVar("T")
+
+_PER_SECOND = 4
+_TICK = 0.5
+_STALL = 1.0
+_CATCH_UP = 0.5
+
+
+class Deadlines(Generic[T]):
+    """Calls `expire` for every item that was not discarded in time, at most a quarter of a second late, never early.
+
+    Items that are due within the same quarter of a second share a bucket, and one timer serves all buckets. A failure
+    of one item does not affect the others. The caller keeps the bucket that `add` returns, and passes it to `discard`.
+    """
+
+    def __init__(self, expire: Callable[[T], None]) -> None:
+        self._expire = expire
+        self._buckets: dict[int, set[T]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._buckets.values()))
+
+    def add(self, item: T, until: float) -> int:
+        """`until` is in the event loop's time. Returns the item's bucket, for `discard`."""
+        bucket = int(until * _PER_SECOND) + 1
+        items = self._buckets.get(bucket)
+        if items is not None:
+            items.add(item)
+        else:
+            self._buckets[bucket] = {item}
+            if self._timer is None or bucket < self._armed:
+                self._arm(bucket)
+        return bucket
+
+    def discard(self, item: T, bucket: int) -> None:
+        items = self._buckets.get(bucket)
+        if items is not None:
+            items.discard(item)
+            if not items:
+                del self._buckets[bucket]
+
+    def _arm(self, bucket: int) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._armed = bucket
+        self._timer = asyncio.get_running_loop().call_at(bucket / _PER_SECOND, self._expire_due)
+
+    def _expire_due(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        now = loop.time()
+        for bucket in sorted(bucket for bucket in self._buckets if bucket / _PER_SECOND <= now):
+            for item in self._buckets.pop(bucket):
+                loop.call_soon(self._expire, item)
+        if self._buckets:
+            self._arm(min(self._buckets))
+
+
+class StallDetector:
+    """Detects that this process stood still a moment ago.
+
+    Messages read after a pause may be old, and their cancels may not have been read yet.
+
+    It reads the clock regularly from its first use on. Depending on the event loop, timers run before or after sockets
+    are read: both a tick that is overdue and one that came late mean that the process stood still.
+    """
+
+    def __init__(self) -> None:
+        self._ticked: float | None = None
+        self._until = 0.0
+
+    def is_recent(self, now: float) -> bool:
+        """`now` is the event loop's time."""
+        if self._ticked is None:
+            self._ticked = now
+            _keep_ticking(asyncio.get_running_loop(), weakref.ref(self))
+        return now < self._until or now - self._ticked > _TICK + _STALL
+
+    def _tick(self, now: float) -> None:
+        if self._ticked is not None and now - self._ticked > _TICK + _STALL:
+            self._until = now + _CATCH_UP
+        self._ticked = now
+
+
+def _keep_ticking(loop: asyncio.AbstractEventLoop, reference: weakref.ref[StallDetector]) -> None:
+    """Ticks as long as the detector is in use, without keeping it alive."""
+
+    def tick() -> None:
+        if detector := reference():
+            detector._tick(loop.time())
+            loop.call_later(_TICK, tick)
+
+    loop.call_later(_TICK, tick)

@@ -32,25 +32,133 @@ waits a moment before it is sent, because its cancel may be in a socket that was
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
+from typing import Generic, TypeVar
 
 from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import BadRequest, CallCancelled, ComputerLeft, RateLimited, ResultGone, SMCPError, Unavailable
-from a2c_smcp.protocol.offices import Member
+from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.server.calls.by_connection import CallsByConnection, ConnectionCalls
-from a2c_smcp.server.calls.call import Asker, Call, Callee, CallIdentity, Deliver, Key, Waiter, key_of
-from a2c_smcp.server.calls.deadlines import Deadlines, StallDetector
-from a2c_smcp.server.calls.kept_answers import KeptAnswers
+from a2c_smcp.server.calls.call import (
+    Asker,
+    Call,
+    Callee,
+    CallIdentity,
+    Deadlines,
+    Deliver,
+    Key,
+    StallDetector,
+    Waiter,
+    key_of,
+)
 from a2c_smcp.server.calls.routes import Route
 from a2c_smcp.server.connections import Connection, Connections
-from a2c_smcp.server.envelope import Envelope
-from a2c_smcp.server.observation import CallBegun, Observation, result_of
-from a2c_smcp.server.outcomes import Closing, Outcome, Refused
+from a2c_smcp.server.envelope import Closing, Envelope, Outcome, Refused
+from a2c_smcp.server.observation.happened import CallBegun, Observation, result_of
 from a2c_smcp.server.settings import Limits
 
-__all__ = ["Calls"]
+# Which answers are kept for a while, for agents that come back: bounded in number and bytes, fairly among offices.
+#
+# When there are too many, the oldest entry is dropped among those whose office holds an average share or more: an
+# office with many kept answers never costs another one its few.
+
+K = TypeVar("K", bound=tuple[str, ...])
+
+
+class _Share:
+    """The answers that are kept for one office."""
+
+    __slots__ = ("count", "size")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0
+
+
+class KeptAnswers(Generic[K]):
+    """Keys of calls, which begin with an office, each kept for `seconds`: the oldest is always the next to expire.
+
+    The answers themselves are the owner's, who is told of every key that is dropped (`dropped`).
+    """
+
+    def __init__(self, seconds: float, most: int, most_bytes: int, dropped: Callable[[K], None]) -> None:
+        self._dropped = dropped
+        self._seconds = seconds
+        self._most = most
+        self._most_bytes = most_bytes
+        self._entries: OrderedDict[K, tuple[int, float]] = OrderedDict()
+        self._shares: dict[str, _Share] = {}
+        self._bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def keep(self, key: K, size: int, now: float) -> None:
+        """`size` is what the answer takes in bytes, `now` the event loop's time."""
+        self._entries[key] = (size, now + self._seconds)
+        share = self._shares.get(key[0])
+        if share is None:
+            share = self._shares[key[0]] = _Share()
+        share.count += 1
+        share.size += size
+        self._bytes += size
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(now + self._seconds, self._drop_expired)
+        while len(self._entries) > self._most:
+            self._drop_one(lambda share: share.count, len(self._entries))
+        while self._bytes > self._most_bytes:
+            self._drop_one(lambda share: share.size, self._bytes)
+
+    def drop(self, key: K) -> None:
+        size, _ = self._entries.pop(key)
+        share = self._shares[key[0]]
+        share.count -= 1
+        share.size -= size
+        self._bytes -= size
+        if not share.count:
+            del self._shares[key[0]]
+        self._dropped(key)
+
+    def discard(self, key: K) -> None:
+        """Drops a key, if it is kept."""
+        if key in self._entries:
+            self.drop(key)
+
+    def drop_office(self, office_id: str, wanted: Callable[[K], bool]) -> None:
+        """Drops those keys of one office that are `wanted`."""
+        if office_id in self._shares:
+            for key in [key for key in self._entries if key[0] == office_id and wanted(key)]:
+                self.drop(key)
+
+    def clear(self) -> None:
+        for key in list(self._entries):
+            self.drop(key)
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def _drop_one(self, part: Callable[[_Share], int], total: int) -> None:
+        """Drops the oldest entry of those whose office holds an average part of the total or more."""
+        for key in self._entries:
+            if part(self._shares[key[0]]) * len(self._shares) >= total:
+                self.drop(key)
+                return
+
+    def _drop_expired(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        now = loop.time()
+        while self._entries:
+            key, (_, until) = next(iter(self._entries.items()))
+            if until > now:
+                self._timer = loop.call_at(until, self._drop_expired)
+                return
+            self.drop(key)
+
 
 _LATER = 0.2
 
@@ -63,6 +171,7 @@ class Calls:
         deliver: Deliver,
         withdraw: Callable[[Call], None],
         is_elsewhere: Callable[[str], bool],
+        check_reporter: Callable[[Call, Callable[[], None]], None],
         connections: Connections,
         limits: Limits,
         observation: Observation,
@@ -70,6 +179,7 @@ class Calls:
         self._deliver = deliver
         self._withdraw = withdraw
         self._is_elsewhere = is_elsewhere
+        self._check_reporter = check_reporter
         self._observation = observation
         self._connections = connections
         self._limits = limits
@@ -120,7 +230,7 @@ class Calls:
             or serving.served_bytes + size > limits.in_flight_bytes
             or asking.asked_bytes + size > limits.in_flight_bytes
         ):
-            self._check(target, key, size, asking, serving, sent_before)
+            self._check(target, key, envelope, asking, serving, sent_before)
         call = Call(
             event, caller, target, envelope, req_id, size, key, timeout, now + timeout, sid, target_sid, asker, number
         )
@@ -138,6 +248,8 @@ class Calls:
         self._send_first(call, now)
 
     def _send_first(self, call: Call, now: float) -> None:
+        if self._observation.refused_calls:
+            self._observation.refused_calls.sent_again((call.caller.owner, call.caller.name, call.req_id))
         if self._observation.is_watched and isinstance(call.asker, Connection):
             self._observation.report_often(CallBegun(call, call.asker))
         if not self._stalls.is_recent(now):
@@ -154,13 +266,13 @@ class Calls:
         self,
         target: Member,
         key: Key | None,
-        size: int,
+        envelope: Envelope,
         asking: ConnectionCalls,
         serving: ConnectionCalls,
         sent_before: bool,
     ) -> None:
         """Raises what refuses a new call. Nothing of such a call is kept."""
-        limits = self._limits
+        limits, size = self._limits, envelope.size
         asking.check_waits(limits.calls_per_agent)
         if self.is_closing:
             raise Closing(outcome="not_run")
@@ -170,8 +282,10 @@ class Calls:
             raise RateLimited(
                 f"at most {limits.in_flight_bytes} bytes of one member in calls that are not answered yet"
             )
-        if sent_before and key and not target.instance and self._connections.get(target.sid):
-            raise ResultGone(repr(key[-1]), outcome="unknown")
+        if sent_before and key:
+            is_another = envelope.fields.get("seat", target.seat) != target.seat
+            if is_another or (not target.instance and self._connections.get(target.sid)):
+                raise ResultGone(repr(key[-1]), outcome="unknown")
 
     def _join(
         self,
@@ -189,9 +303,8 @@ class Calls:
         call.is_awaited = True
         if call.outcome is not None:
             call.caller_sid = caller.sid
-            if self._observation.follows_requests and call.reporter is None:
-                self._report_end(call, call.outcome)
-            asker.reply(number, call.event, call.outcome, call)
+            again = partial(self._answer_again, call, asker, number)
+            (partial(self._check_reporter, call, again) if call.reporter else again)()
             return
         is_stale = self._is_elsewhere(caller.sid) and self._connections.get(call.caller_sid) is not None
         if call.caller_sid != caller.sid and not is_stale:  # a node may not know yet that the agent is back here
@@ -202,10 +315,16 @@ class Calls:
         self.by_connection.of(caller.sid).waits += 1
         call.waiters = [*(call.waiters or ()), waiter]
 
-    def _is_sealed_anew(self, call: Call, envelope: Envelope) -> bool:
-        """Whether a sealed call that is over comes again for another key: its computer did not hold the first one.
+    def _answer_again(self, call: Call, asker: Asker, number: int | None) -> None:
+        assert call.outcome is not None
+        if self._observation.follows_requests and call.reporter is None:
+            self._report_end(call, call.outcome)
+        asker.reply(number, call.event, call.outcome, call)
 
-        Its computer recognises what has run before. A sealed call in flight is joined whatever its key is.
+    def _is_sealed_anew(self, call: Call, envelope: Envelope) -> bool:
+        """True if a sealed call that is over comes again for another key: its computer did not hold the first one.
+
+        Its computer recognises what has run before. A sealed call in flight is joined under any key.
         """
         if not call.event.is_sealed or call.outcome is None or call.identity.is_same(CallIdentity(envelope)):
             return False
@@ -270,7 +389,7 @@ class Calls:
             self._over.set()
 
     def _report_end(self, call: Call, outcome: Outcome) -> None:
-        """Before the answer leaves, if the agent is a client of this node, or was told to be one."""
+        """Report the end of a call before its answer leaves, if that is for this node to do."""
         is_here = self._connections.get(call.caller_sid) is not None or not self._is_elsewhere(call.caller_sid)
         if (is_here or call.reports_here) and not call.is_reported:
             call.is_reported, call.result = True, result_of(call.event, outcome)
@@ -354,15 +473,32 @@ class Calls:
         for call in self.by_connection.served_by(computer.sid):
             self.finish(call, call.refused(ComputerLeft(repr(computer.name), computer=computer.name)))
 
-    def agent_left(self, agent: Member) -> None:
-        """Drops the kept answers of an agent that has left for good. Calls in flight can no longer be joined."""
+    def agent_left(self, agent: Member, *, is_lost: bool) -> None:
+        """Cancels the calls of an agent that has left, and drops its kept answers: nothing runs for nobody.
+
+        One that was lost may come back. Only its calls that no computer has seen yet are ended: it sends them again.
+        """
         mine = key_of(agent, "")[:3]
-        for kept in (self._unheard, self._recent):
-            kept.drop_office(agent.office_id, lambda key: key[:3] == mine)
-        for call in self.by_connection[agent.sid].asks:
-            if call.key and call.key[:3] == mine:
-                self._by_key.pop(call.key, None)
-                call.key = None
+        if not is_lost:
+            for kept in (self._unheard, self._recent):
+                kept.drop_office(agent.office_id, lambda key: key[:3] == mine)
+        for call in list(self.by_connection[agent.sid].asks):
+            if call.event.is_call and key_of(call.caller, "")[:3] == mine and not (is_lost and call.sent):
+                self._end_orphan(call)
+
+    def agent_entered(self, agent: Member, office: Office) -> None:
+        """Ends the calls of an agent before this one: their computers would take them for calls of this one."""
+        mine = key_of(agent, "")[:3]
+        for computer in office.computers.values():
+            for call in self.by_connection.served_by(computer.sid):
+                if key_of(call.caller, "")[:3] != mine:
+                    self._end_orphan(call)
+
+    def _end_orphan(self, call: Call) -> None:
+        was_sent = call.sent > 0
+        self.finish(call, call.refused(CallCancelled()))
+        if was_sent and call.event.is_call:
+            self._withdraw(call)
 
     def disconnected(self, sid: str) -> None:
         """The connection has ended. Its calls in flight stay."""
@@ -381,7 +517,7 @@ class Calls:
                 self.finish(call, Refused(error))
 
     def is_engaged(self, sid: str) -> bool:
-        """Whether a connection has calls in flight, as caller or as target."""
+        """True if a connection has calls in flight, as caller or as target."""
         return not self.by_connection[sid].is_over
 
     async def drain(self) -> None:

@@ -1,6 +1,6 @@
 """Requests of agents on their way to computers: where each goes, whether it fits, and how it is written.
 
-What computers tell agents goes the other way, along the same path as answers (`tells.py`).
+What computers tell agents goes the other way, along the same path as answers.
 
 A computer of this node gets the request on its connection, under an ack id of that connection. A computer of another
 node gets it through that node, which owns the call from then on (duplicates, deadline, kept answer); this node keeps a
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from msgspec import UNSET
@@ -20,31 +20,80 @@ from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import ComputerLeft, NotInOffice, RateLimited, SMCPError, TooLarge, Unavailable
 from a2c_smcp.errors import Outcome as Became
 from a2c_smcp.loops import OwnedTasks
-from a2c_smcp.protocol import routing
+from a2c_smcp.mcp_events import TELL_LOG_EVENT, TELL_PROGRESS_EVENT
+from a2c_smcp.protocol import offices
 from a2c_smcp.protocol.codec import dumps, timeout_of
 from a2c_smcp.protocol.events import EventSpec
-from a2c_smcp.protocol.offices import Member, Office
-from a2c_smcp.protocol.routing import SENT_BEFORE
+from a2c_smcp.protocol.offices import SENT_BEFORE, Member, Office
 from a2c_smcp.server.calls.call import Asker, Call
 from a2c_smcp.server.calls.in_flight import Calls
 from a2c_smcp.server.calls.routes import Route, make_route
-from a2c_smcp.server.calls.tells import TellWriter, may_be_lost
+from a2c_smcp.server.cluster.memory import Directory, NodeMessenger, node_of
 from a2c_smcp.server.cluster.node_calls import NodeCalls, NodeRequest
 from a2c_smcp.server.connections import Connection, Connections
-from a2c_smcp.server.directory import Directory
-from a2c_smcp.server.directory.interface import NodeMessenger
-from a2c_smcp.server.directory.nodes import node_of
-from a2c_smcp.server.envelope import HEAD_ROOM, Envelope
-from a2c_smcp.server.observation import Observation
-from a2c_smcp.server.outcomes import Answer, BinaryAnswer, Moved, Outcome, Refused
+from a2c_smcp.server.envelope import HEAD_ROOM, Answer, BinaryAnswer, Envelope, Moved, Outcome, Refused
+from a2c_smcp.server.observation.happened import Observation
 from a2c_smcp.server.routing_fields import RecordedRequest, UnrecordedRequest
-from a2c_smcp.server.settings import Limits
+from a2c_smcp.server.settings import Limits, TellPace
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 from a2c_smcp.telemetry.metrics import Metrics
 
-__all__ = ["Relay", "check_size"]
-
 logger = logging.getLogger(__name__)
+
+# What a computer tells one agent (`server:tell_<x>`): whether it may, and how it is written to the agent.
+#
+# Order. A tell and the ack of a call leave a computer on one connection, and the agent hears them in this order. On
+# one node both are written in the step of the event loop in which they came; if a tell has to wait behind an earlier
+# event, acks wait behind it (`Hub.acked`). Between nodes both are messages of one `Outbox` to the node of the agent.
+#
+# Loss. A tell is written at most once. An agent that is away for a moment, within its grace, misses it, and asks for
+# open questions after it has rejoined; a question that a computer has asked before it hears that request is in the
+# answer, and later ones go to the new connection, because a node hears of the rejoin before it hears the request.
+# Progress and logs that are too many, or that an agent reads too slowly, are dropped without a word. Other kinds are
+# refused, so that the computer can tell them again. Tells use at most half of an agent's budget of unread bytes, so
+# the ack of a call fits beside them: no tell disconnects an agent.
+
+_LOSSY = frozenset({TELL_PROGRESS_EVENT, TELL_LOG_EVENT})
+"""Tells that are dropped if they cannot be delivered, and acked like any other."""
+
+
+class TellWriter:
+    """Admits tells of this node's computers, and writes tells to this node's agents. It counts what is dropped."""
+
+    def __init__(self, connections: Connections, metrics: Metrics, limits: Limits) -> None:
+        self._connections = connections
+        self._metrics = metrics
+        self._limits = limits
+
+    def admit(self, sender: Connection, event: EventSpec, req_id: str | None, size: int) -> None:
+        """Counts a tell of a computer. Raises `RateLimited`, or `TooLarge` if it can never be sent."""
+        sender.tell_pace = pace = sender.tell_pace or TellPace(self._limits)
+        if not pace.admits(event.name, req_id, asyncio.get_running_loop().time()):
+            self.count_dropped("rate")
+            raise RateLimited("too many tells in a second, try again later")
+        try:
+            sender.spend_broadcast(size, 1, self._limits.told_bytes)
+        except RateLimited:
+            self.count_dropped("rate")
+            raise
+        self._metrics.count("a2c_tells_total")
+
+    def write(self, sid: str, office_id: str, packet: bytes) -> None:
+        """Writes a tell to the agent of an office, if it is there. Raises `RateLimited` if it reads too slowly."""
+        connection = self._connections.get(sid)
+        if connection is None or office_id not in connection.offices:
+            self.count_dropped("away")
+            return
+        try:
+            connection.channel.check_room(len(packet) + self._limits.unread_bytes // 2)
+        except RateLimited:
+            self.count_dropped("unread")
+            raise RateLimited("the agent reads too slowly, try again later") from None
+        connection.channel.send(packet)
+
+    def count_dropped(self, reason: str) -> None:
+        self._metrics.count("a2c_tells_dropped_total", reason)
+
 
 _SERVER_MARGIN = 1.0  # WIRE §5: the Server waits a second longer than the MCP call, the agent another
 
@@ -70,24 +119,25 @@ class Relay:
         self._node_calls = None
         if nodes:
             self._node_calls = NodeCalls(nodes, self._node_answered, self._node_tells, self._device_of, background)
-        self.calls = Calls(self._deliver, self._withdraw, self._is_elsewhere, connections, limits, observation)
+        elsewhere = self._is_elsewhere, self._check_reporter
+        self.calls = Calls(self._deliver, self._withdraw, *elsewhere, connections, limits, observation)
         metrics.watch("a2c_calls_in_flight", self.calls.__len__)
         self._from_nodes = metrics.counter("a2c_node_calls_total")
 
     # What agents ask
 
-    def find(self, event: EventSpec, seats: Sequence[Member], offices: Sequence[Office], envelope: Envelope) -> Route:
-        """The route of a request. Raises what refuses it."""
-        forward = routing.forward(event, seats, offices, envelope.fields)
-        return make_route(event, offices, forward.caller, forward.target)
+    def find(self, event: EventSpec, seats: Sequence[Member], around: Sequence[Office], envelope: Envelope) -> Route:
+        """The route of a request of a connection with these seats and offices. Raises what refuses it."""
+        forward = offices.forward(event, seats, around, envelope.fields)
+        return make_route(event, around, forward.caller, forward.target)
 
     def begin(self, route: Route, envelope: Envelope, asker: Asker, number: int | None) -> None:
         """Passes on a request whose fields were checked. Raises what refuses it."""
         fields = envelope.fields
-        timeout, req_id = timeout_of(route.event, fields, self._limits.max_timeout), fields.get("req_id", "")
-        if timeout is not None and fields.get("extend") is True:
-            timeout = self._limits.max_timeout  # the computer keeps the deadline: the longest silence (WIRE §9)
-        self._begin(route, envelope, req_id, timeout, fields.get(SENT_BEFORE) is True, asker, number)
+        timeout = timeout_of(route.event, fields, self._limits.max_timeout)
+        seconds = self._seconds(timeout, extends=fields.get("extend") is True)
+        sent_before = fields.get(SENT_BEFORE) is True
+        self.calls.begin(route, envelope, fields.get("req_id", ""), seconds, sent_before, asker, number)
 
     def begin_known(
         self,
@@ -99,27 +149,20 @@ class Relay:
     ) -> bool:
         """Passes on a request whose route is known. Returns `False` if its fields have to be checked first."""
         timeout = None if request.timeout is UNSET else request.timeout
-        if not route.is_sound(request) or (timeout is not None and not 1 <= timeout <= self._limits.max_timeout):
+        is_timed = timeout is None or 1 <= timeout <= self._limits.max_timeout
+        if request.seat is not UNSET or not is_timed or not route.is_sound(request):
             return False
-        if request.extend is True and timeout is not None:
-            timeout = self._limits.max_timeout
         req_id = "" if request.req_id is UNSET else request.req_id
         envelope = Envelope(body, recorded=request) if type(request) is RecordedRequest else Envelope(body)
-        self._begin(route, envelope, req_id, timeout, request.sent_before is True, asker, number)
+        seconds = self._seconds(timeout, extends=request.extend is True)
+        self.calls.begin(route, envelope, req_id, seconds, request.sent_before is True, asker, number)
         return True
 
-    def _begin(
-        self,
-        route: Route,
-        envelope: Envelope,
-        req_id: str,
-        timeout: int | None,
-        sent_before: bool,
-        asker: Asker,
-        number: int | None,
-    ) -> None:
-        seconds = self._limits.request_timeout if timeout is None else timeout + _SERVER_MARGIN
-        self.calls.begin(route, envelope, req_id, seconds, sent_before, asker, number)
+    def _seconds(self, timeout: int | None, *, extends: bool) -> float:
+        if timeout is None:
+            return self._limits.request_timeout
+        # If it may be extended, the computer keeps the deadline: here it is the longest silence (WIRE §9).
+        return (self._limits.max_timeout if extends else timeout) + _SERVER_MARGIN
 
     # What computers tell
 
@@ -133,7 +176,7 @@ class Relay:
             else:
                 self._tells.write(agent.sid, agent.office_id, packet)
         except (RateLimited, Unavailable):
-            if not may_be_lost(event):
+            if event.name not in _LOSSY:
                 raise
 
     def _device_of(self, sid: str) -> str | None:
@@ -215,6 +258,10 @@ class Relay:
     def store_is_back(self) -> None:
         self.calls.send_again(self._is_elsewhere)
 
+    def _check_reporter(self, call: Call, then: Callable[[], None]) -> None:
+        if self._node_calls:
+            self._background.spawn(self._node_calls.check_reporter(call, then))
+
     # How a call is written
 
     def _is_elsewhere(self, sid: str) -> bool:
@@ -242,14 +289,14 @@ class Relay:
 
     def _ask_node(self, call: Call, is_again: bool) -> bool:
         node = self._node_calls.elsewhere(call.target_sid) if self._node_calls else None
-        if self._node_calls is None or node is None:
+        if not (self._node_calls and node):
             return False
         left = call.until - asyncio.get_running_loop().time()
         self._node_calls.ask(node, call, left, sent_before=is_again or call.sent_before)
         return True
 
     def _withdraw(self, call: Call) -> None:
-        """Tells the computer to stop a tool call whose deadline has passed."""
+        """Cancel a tool call at its computer: its deadline has passed."""
         connection = self._connections.get(call.target_sid)
         if connection:
             cancel = {"agent": call.caller.name, "req_id": call.req_id}
@@ -275,7 +322,10 @@ class Relay:
         is_moved = call.target_sid != sid
         became = _became(outcome)
         if self._node_calls and self._node_calls.is_settling and _may_pass(outcome):
-            self._send_later(call, is_moved, was_sent=became != "not_run")
+            if not is_moved:
+                self.calls.send_later(call, was_sent=became != "not_run")
+            elif became == "not_run":
+                call.sent -= 1
         elif isinstance(outcome, Refused):
             if not is_moved:
                 self.calls.finish(call, call.refused(outcome.error))
@@ -284,12 +334,6 @@ class Relay:
                 self.calls.finish(call, _left(call, became))
         else:
             self._background.spawn(self._look_again(call, sid, became))
-
-    def _send_later(self, call: Call, is_moved: bool, *, was_sent: bool) -> None:
-        if not is_moved:
-            self.calls.send_later(call, was_sent=was_sent)
-        elif not was_sent:
-            call.sent -= 1
 
     async def _look_again(self, call: Call, sid: str, became: Became) -> None:
         """Finds out where the computer is now. If it is not back yet, its return or that of its node sends the call."""
@@ -320,7 +364,7 @@ def check_size(size: int, limits: Limits) -> None:
 
 
 def _is_agent_of(office: Office, caller: Member) -> bool:
-    """Whether the caller is the agent of this office, on the connection of the call or on one it resumed on since."""
+    """True if the caller is the agent of this office, on the connection of the call or on one it resumed on since."""
     agent = office.agent
     if agent is None:
         return False
@@ -332,14 +376,14 @@ def _left(call: Call, became: Became) -> Refused:
 
 
 def _became(outcome: Refused | Moved) -> Became:
-    """Whether the tool has run, as far as the outcome of the other node tells."""
+    """Return if the tool has run, as far as the outcome of the other node tells."""
     if isinstance(outcome, Refused):
         return outcome.error.outcome
     return "unknown" if outcome is Moved.LOST else "not_run"
 
 
 def _may_pass(outcome: Refused | Moved) -> bool:
-    """Whether the node may be there, and ready, in a moment."""
+    """True if the node may be there, and ready, in a moment."""
     if isinstance(outcome, Refused):
         return isinstance(outcome.error, Unavailable)
     return outcome is not Moved.GONE

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from a2c_smcp.protocol.codec import Check, checks_beside
 from a2c_smcp.protocol.events import EventSpec
@@ -14,13 +14,13 @@ from a2c_smcp.protocol.offices import Member, Office
 from a2c_smcp.server.routing_fields import NAMES, RecordedRequest, RequestFields, UnrecordedRequest
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 
-__all__ = ["Route", "RouteCache", "make_route"]
-
 _ROUTE_FIELDS = ("agent", "robot_id", "computer", "office_id", "tool_name")
 """Two requests with the same values here have the same route."""
 
 _SOUND = frozenset({*_ROUTE_FIELDS, "timeout", "params", "extend"})
 """Fields that need no check in a request with a known route, if they are there."""
+
+_KEY = (str, UnsetType)
 
 _READ = frozenset(RequestFields.__struct_fields__)
 
@@ -28,7 +28,7 @@ _MOST = 256
 
 
 class Route(msgspec.Struct, eq=False):
-    """From a caller to a target. It is valid as long as every office of the caller's connection is unchanged.
+    """The way from a caller to a target. It is valid as long as every office of the caller's connection is unchanged.
 
     `checks` are those that a request still has to pass. A call must have a `timeout`, too, and a tool call `params`.
     All tool calls of a route are of one tool: in `notes` a recorder may keep what it has found out about them.
@@ -44,7 +44,7 @@ class Route(msgspec.Struct, eq=False):
     notes: dict[str, Any] = {}
 
     def is_sound(self, request: UnrecordedRequest | RecordedRequest) -> bool:
-        """Whether the other fields are sound. If not, the whole payload has to be checked."""
+        """True if the other fields are sound. If not, the whole payload has to be checked."""
         for field, rule, is_required in self.checks:
             value = getattr(request, field)
             if is_required if value is UNSET else rule(value):
@@ -80,12 +80,14 @@ class RouteCache:
         return route
 
     def keep(self, name: str, fields: Mapping[str, object], route: Route) -> None:
-        """Caches a route, unless its requests have a field to check that `RequestFields` does not hold."""
-        if any(field not in _READ for field, _, _ in route.checks):
+        """Caches a route, unless its requests have a field that `RequestFields` does not hold."""
+        key = (name, *(fields.get(field, UNSET) for field in _ROUTE_FIELDS))
+        # Of an event that is newer than this Server any field may have any type.
+        if any(field not in _READ for field, _, _ in route.checks) or not all(isinstance(each, _KEY) for each in key):
             return
         if len(self._routes) >= _MOST:
             self._routes.clear()
-        self._routes[name, *(fields.get(field, UNSET) for field in _ROUTE_FIELDS)] = route
+        self._routes[key] = route
 
     def clear(self) -> None:
         self._routes.clear()

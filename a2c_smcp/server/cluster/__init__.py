@@ -1,1 +1,1 @@
-"""What only many nodes need: calls between nodes, and requests for sessions of another node."""
+"""Several nodes: shared offices, calls between nodes, and requests for sessions of another node."""

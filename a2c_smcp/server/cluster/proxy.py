@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import io
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from hmac import compare_digest
 from http import HTTPStatus
 from typing import cast
 from urllib.parse import quote, urlsplit
@@ -26,12 +28,108 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from a2c_smcp.errors import BadRequest, SMCPError, Unavailable
-from a2c_smcp.server.cluster.peer_nodes import NODE_HEADER, PeerNodes
-from a2c_smcp.server.directory.interface import SharedDirectory
+from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.server.cluster.memory import SharedDirectory, node_of
 from a2c_smcp.server.http_requests import MAX_UNAUTHENTICATED, Headers, HttpRequest, HttpResponse
 from a2c_smcp.server.settings import Limits
 
-__all__ = ["ProxiedRequest", "Proxy", "TunnelEnd", "tunnel"]
+# The other nodes of a shared directory: their URLs, and the secret by which nodes recognise one another.
+
+NODE_HEADER = b"x-a2c-node"
+"""The header of a request of another node with the secret that nodes share."""
+
+_SCHEMES = ("http://", "https://")
+_FRESH = 1.0
+_BETWEEN = 0.1  # clients may invent session ids: however many, the store is not asked more often
+
+
+class PeerNodes:
+    """Asks the store when a node is looked for. While the store is out of reach, its last answer is used until the
+    leases in it have ended."""
+
+    def __init__(self, directory: SharedDirectory) -> None:
+        self._directory = directory
+        self._urls: dict[str, tuple[str, float]] = {}
+        self._secret = b""
+        self._seen_at = float("-inf")
+        self._looking: asyncio.Task[None] | None = None
+
+    def owner(self, sid: str) -> str | None:
+        """The other node that a session id names, whether or not there is such a node."""
+        node = node_of(sid)
+        return node if node != self._directory.node else None
+
+    async def url_of(self, node: str) -> str:
+        """Raises `BadRequest` for a node without a lease: it has no sessions."""
+        known = self._leased(node)
+        if known is None or not self._is_fresh:
+            try:
+                await self._look()
+            except Unavailable:
+                if known is None:
+                    raise
+        known = self._leased(node)
+        if known is None:
+            raise BadRequest("no such session")
+        if not known.startswith(_SCHEMES):
+            raise Unavailable(f"node {node!r} has not said under which URL others reach it")
+        return known
+
+    async def others(self) -> dict[str, str]:
+        """The URLs of the other nodes that hold a lease. Raises `Unavailable` if none is known."""
+        try:
+            if not self._is_fresh:
+                await self._look()
+        except Unavailable:
+            if not self._urls:
+                raise
+        known = {node: self._leased(node) for node in self._urls if node != self._directory.node}
+        return {node: url for node, url in known.items() if url}
+
+    async def secret(self) -> bytes:
+        """The secret that this node shows to others. Raises `Unavailable`."""
+        if not self._secret:
+            await self._look()
+        return self._secret
+
+    async def knows(self, secret: bytes) -> bool:
+        """True if this is the secret, also after the store has lost the old one and has a new one."""
+        if not self._is_secret(secret) and not self._is_fresh:
+            with suppress(Unavailable):
+                await self._look()
+        return self._is_secret(secret)
+
+    async def close(self) -> None:
+        if self._looking:
+            await cancel_and_wait(self._looking)
+
+    @property
+    def _is_fresh(self) -> bool:
+        return time.monotonic() < self._seen_at + _FRESH
+
+    def _leased(self, node: str) -> str | None:
+        url, until = self._urls.get(node, ("", 0.0))
+        return url if time.monotonic() < until else None
+
+    def _is_secret(self, secret: bytes) -> bool:
+        return bool(self._secret) and compare_digest(secret, self._secret)
+
+    async def _look(self) -> None:
+        """Asks the store, once for all that wait for the answer."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_now())
+        await asyncio.shield(self._looking)
+
+    async def _look_now(self) -> None:
+        await asyncio.sleep(max(0.0, self._seen_at + _BETWEEN - time.monotonic()))
+        asked = time.monotonic()
+        nodes = await self._directory.nodes()
+        self._secret = (await self._directory.secret()).encode()
+        self._urls = {node.name: (node.url.rstrip("/"), asked + node.lease) for node in nodes}
+        self._seen_at = asked
+
+
+# Requests that are passed on.
 
 _NODE, _CLIENT = NODE_HEADER, b"x-a2c-client"
 _BETWEEN_NODES = frozenset({_NODE, _CLIENT})
@@ -117,22 +215,24 @@ class Proxy:
         url = await self._peers.url_of(node)
         query = quote(request.query, safe=_PRINTABLE)
         secret = await self._peers.secret()
-        headers = [*_end_to_end(request.headers), (_CLIENT, _client_of(request)), (_NODE, secret)]
+        host, port = request.client or ("-", 0)
+        client = f"{request.scheme} {host} {port}".encode()
+        headers = [*_end_to_end(request.headers), (_CLIENT, client), (_NODE, secret)]
         return ProxiedRequest(node, f"{url}/socket.io/?{query}", headers, self._trust_for(url))
 
     async def is_from_node(self, request: HttpRequest) -> bool:
-        """Whether another node asks for itself: it shows the secret."""
+        """True if another node asks for itself: it shows the secret."""
         shown = request.header(_NODE)
         return bool(shown) and await self._peers.knows(shown.encode("latin-1"))
 
     async def pages(self, path: str, wanted: Callable[[str], bool]) -> dict[str, bytes | None]:
-        """What the other nodes that are `wanted` have at this path; `None` for one that does not answer.
+        """Return the page at this path of each other node that is `wanted`; `None` for one that does not answer.
 
         Raises `Unavailable` if the store does not say which nodes there are.
         """
         urls = {node: url for node, url in (await self._peers.others()).items() if wanted(node)}
-        found = await asyncio.gather(*(self._page(node, f"{url}{path}") for node, url in urls.items()))
-        return dict(zip(urls, found, strict=True))
+        pages = await asyncio.gather(*(self._page(node, f"{url}{path}") for node, url in urls.items()))
+        return dict(zip(urls, pages, strict=True))
 
     async def _page(self, node: str, url: str) -> bytes | None:
         try:
@@ -162,7 +262,7 @@ class Proxy:
     # Polling
 
     async def _poll(self, proxied: ProxiedRequest, request: HttpRequest) -> HttpResponse:
-        """If its client goes away, the poll is cancelled, and the other node sees that its client went away."""
+        """Pass a poll on. If its client goes away, the poll is cancelled, and the other node notices that."""
         poll = asyncio.current_task()
         assert poll
         if self._is_draining:
@@ -229,21 +329,18 @@ class Proxy:
     async def open(self, proxied: ProxiedRequest) -> aiohttp.ClientWebSocketResponse:
         """A websocket to the other node, for web servers that keep their connections. Raises `BadRequest` or
         `Unavailable`."""
+        headers = [field for field in proxied.headers if not field[0].startswith(_OF_A_WEBSOCKET)]
         try:
-            return await self._open(proxied)
+            return await self._http().ws_connect(
+                URL(proxied.url, encoded=True),
+                headers=_text(headers),
+                max_msg_size=self._limits.max_transport,
+                ssl=proxied.trust or True,
+            )
         except aiohttp.WSServerHandshakeError as refusal:
             raise BadRequest(f"its node refuses the upgrade of this session with {refusal.status}") from None
         except _FAILURES:
             raise proxied.no_answer() from None
-
-    async def _open(self, proxied: ProxiedRequest) -> aiohttp.ClientWebSocketResponse:
-        headers = [field for field in proxied.headers if not field[0].startswith(_OF_A_WEBSOCKET)]
-        return await self._http().ws_connect(
-            URL(proxied.url, encoded=True),
-            headers=_text(headers),
-            max_msg_size=self._limits.max_transport,
-            ssl=proxied.trust or True,
-        )
 
 
 def _end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
@@ -251,11 +348,6 @@ def _end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
     fields = list(headers)
     named = {word.strip().lower() for name, value in fields if name == b"connection" for word in value.split(b",")}
     return [field for field in fields if field[0] not in _HOP_BY_HOP and field[0] not in named]
-
-
-def _client_of(request: HttpRequest) -> bytes:
-    host, port = request.client or ("-", 0)
-    return f"{request.scheme} {host} {port}".encode()
 
 
 def _with_client(request: HttpRequest, client: bytes) -> HttpRequest:
@@ -316,7 +408,7 @@ async def tunnel(client: asyncio.Transport, there: TunnelEnd, ahead: bytes) -> N
 
 
 async def _until_over(*ends: TunnelEnd) -> None:
-    """When one end is gone, the other has a moment to take bytes that are on their way."""
+    """Wait until one end is gone, and a moment longer for bytes on their way to the other."""
     waits = [end.over for end in ends]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -8,30 +8,41 @@ itself has ended it.
 A busy Server writes thousands of lines a second, so little is done for each call: its arguments are hashed, and a small
 entry is made. The rest is done once for all calls of a turn (time, encoding, hash of the block, system call), or for
 all calls of a route that end in the same way: who calls whom and which tool, from where and by which device.
+
+Clients without a key cannot push entries out of the file: of what they do, the first `_KEYLESS` entries of a minute are
+written, and then one entry for all like it, with `times` and the number of their `addresses`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
 
 import msgspec
 
 from a2c_smcp.audit.file import AuditFile, encoded
+from a2c_smcp.audit.observers import Facts, known
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.connections import Connections
-from a2c_smcp.server.observation.happened import CallEnded, answered_size, call_ended, recorded_fields
-from a2c_smcp.server.observation.reporting import Recorded, describe
-from a2c_smcp.server.outcomes import Answer
+from a2c_smcp.server.envelope import Answer
+from a2c_smcp.server.observation.happened import (
+    CallEnded,
+    Recorded,
+    answered_size,
+    call_ended,
+    recorded_fields,
+)
 from a2c_smcp.server.routing_fields import NO_PARAMS
-from a2c_smcp.smcp import GET_CONFIG_EVENT
-
-__all__ = ["ServerAudit", "in_one_line"]
 
 logger = logging.getLogger(__name__)
+
+_OF_KEYLESS = frozenset({"refused", "slow reader cut"})
+_KEYLESS = 20
+_MINUTE = 60.0
+_MOST_ADDRESSES = 1024
 
 
 class _CallEntry(msgspec.Struct, omit_defaults=True, gc=False):
@@ -52,11 +63,47 @@ class _CallEntry(msgspec.Struct, omit_defaults=True, gc=False):
     trace: str | None = None
 
 
+class KeylessEntries:
+    """Entries about clients without a key. `write` takes the sums, a minute after the first entry, or on `close`."""
+
+    def __init__(self, write: Callable[[Sequence[Facts]], None], period: float = _MINUTE) -> None:
+        self._write, self._period = write, period
+        self._count = 0
+        self._sums: dict[tuple[str, object], tuple[int, set[object]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def admits(self, entry: Facts) -> bool:
+        """True if the entry is to be written; otherwise it is counted."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._period, self.close)
+        self._count += 1
+        if self._count <= _KEYLESS:
+            return True
+        times, addresses = self._sums.get((entry["event"], entry.get("code")), (0, set()))
+        if len(addresses) < _MOST_ADDRESSES:
+            addresses.add(entry.get("address"))
+        self._sums[entry["event"], entry.get("code")] = times + 1, addresses
+        return False
+
+    def close(self) -> None:
+        """Write the sums. The next entry begins another period."""
+        if self._timer:
+            self._timer.cancel()
+        sums, self._sums, self._count, self._timer = self._sums, {}, 0, None
+        self._write(
+            [
+                known(event, code=code, times=times, addresses=len(addresses))
+                for (event, code), (times, addresses) in sums.items()
+            ]
+        )
+
+
 class ServerAudit:
     """A recorder that writes an audit file. `connections` are those of its Server."""
 
     def __init__(self, file: AuditFile, connections: Connections, *, with_arguments: bool = False) -> None:
         self.file = file
+        self._keyless = KeylessEntries(self._write_facts)
         self._connections = connections
         self._with_arguments = with_arguments
 
@@ -64,12 +111,16 @@ class ServerAudit:
         """Writes entries, those of calls that stand together by one step."""
         file, ended = self.file, monotonic()
         number, now, calls = file.next_number, file.now(), list[_CallEntry]()
-        for each in happened:
+        for observed in happened:
             try:
-                if type(each) is Call and each.event.is_call:
-                    calls.append(self._entry(each, number, now, ended))
+                if isinstance(observed, Call) and observed.event.is_call:
+                    calls.append(self._entry(observed, number, now, ended))
                     number += 1
-                elif facts := self._facts(each):
+                elif (
+                    facts := (
+                        call_ended(observed, self._connections) if isinstance(observed, Call) else observed
+                    ).entry()
+                ) and (facts["event"] not in _OF_KEYLESS or "principal" in facts or self._keyless.admits(facts)):
                     self._write_calls(calls)
                     file.write(facts)
                     number = file.next_number
@@ -80,6 +131,15 @@ class ServerAudit:
             self._write_calls(calls)
         finally:
             file.flush()
+
+    def close(self) -> None:
+        self._keyless.close()
+        self.file.close()
+
+    def _write_facts(self, entries: Sequence[Facts]) -> None:
+        for facts in entries:
+            self.file.write(facts)
+        self.file.flush()
 
     def _write_calls(self, calls: list[_CallEntry]) -> None:
         entries = calls.copy()
@@ -109,7 +169,7 @@ class ServerAudit:
         )
 
     def _common_members(self, call: Call, *, is_usual: bool) -> msgspec.Raw:
-        """What calls like this have in common. It is noted with the route if both clients stayed where they were."""
+        """Return the members that calls like this share. The route keeps them if both clients stayed."""
         ended = call_ended(call, self._connections)
         members = _members(ended)
         is_usual = is_usual and ended.connection is not None and ended.result.code is None
@@ -117,35 +177,25 @@ class ServerAudit:
             call.notes[ended.result.outcome] = members
         return members
 
-    def _facts(self, happened: Recorded) -> dict[str, Any] | None:
-        """The entry of what is not a call that was passed on; `None` if it is not recorded."""
-        if not isinstance(happened, Call):
-            return describe(happened)
-        if happened.event.name != GET_CONFIG_EVENT:
-            return None
-        facts = describe(call_ended(happened, self._connections))
-        milliseconds = round(facts.pop("seconds") * 1000, 3)
-        return {**facts, "event": "config read", "ms": milliseconds}
-
 
 def _members(ended: CallEnded) -> msgspec.Raw:
     call, result, connection = ended.call, ended.result, ended.connection
-    facts = {
-        "event": "call",
-        "office": call.caller.office_id,
-        "agent": call.caller.name,
-        "computer": call.target.name,
-        "tool": ended.tool,
-        "outcome": result.outcome,
-        "principal": call.caller.owner,
-        "address": connection and connection.address,
-        "device": connection and connection.principal.device,
-        "computer_device": ended.answered_by,
-        "sealed": call.event.is_sealed or None,
-        "code": result.code,
-        "ran": result.ran,
-    }
-    text = encoded({name: fact for name, fact in facts.items() if fact is not None or name == "tool"})
+    facts = known(
+        "call",
+        office=call.caller.office_id,
+        agent=call.caller.name,
+        computer=call.target.name,
+        tool=ended.tool,
+        outcome=result.outcome,
+        principal=call.caller.owner,
+        address=connection and connection.address,
+        device=connection and connection.principal.device,
+        computer_device=ended.answered_by,
+        sealed=call.event.is_sealed or None,
+        code=result.code,
+        ran=result.ran,
+    )
+    text = encoded(facts)
     return msgspec.Raw(text.removeprefix(b'{"event":').removesuffix(b"}"))
 
 

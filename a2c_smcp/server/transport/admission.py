@@ -1,19 +1,30 @@
-"""Limits on clients before authentication: how many by address and in all, and how often one may try a wrong key."""
+"""Limits on clients before authentication, on wrong keys, and on the bodies of requests while they arrive.
+
+And on all connections together: the last file descriptors are kept for health pages and operators.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
+from time import monotonic
 from typing import Protocol
 
+from a2c_smcp.errors import BadRequest, CallTimeout, RateLimited, TooLarge
 from a2c_smcp.server.http_requests import HttpRequest
-from a2c_smcp.server.settings import Network
+from a2c_smcp.server.settings import Limits, Network
+from a2c_smcp.web import Receive
 
-__all__ = ["Newcomers", "Refusals", "client_address", "is_in"]
+logger = logging.getLogger(__name__)
 
 _MINUTE = 60.0
+_MOST_RESERVED = 64
 _MOST_REFUSALS = 10
 _DELAY = 1.0
 _MOST_ADDRESSES = 4096
@@ -61,8 +72,96 @@ class Newcomers:
         newcomer.abort()
 
 
+class Descriptors:
+    """Tells when file descriptors run out, in the log once a minute, and calls `count` for each connection then.
+
+    A new descriptor has the lowest free number. So its number says how many are taken.
+    """
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        self._count = count
+        self._logged_at, self._times = -inf, 0
+        self.reserve = min(_MOST_RESERVED, _open_files() // 4)
+
+    def is_reserved(self, descriptor: int) -> bool:
+        """True if a new connection has one of the last descriptors, which are not for clients."""
+        if is_last := descriptor >= (limit := _open_files()) - self.reserve:
+            self.run_out(f"of {limit} all but {self.reserve} are taken")
+        return is_last
+
+    def run_out(self, why: str) -> None:
+        self._count()
+        self._times += 1
+        if (now := monotonic()) >= self._logged_at + _MINUTE:
+            self._logged_at = now
+            logger.error(
+                "file descriptors run out: %s; %d connections came too late so far (ulimit -n, LimitNOFILE=)",
+                why,
+                self._times,
+            )
+
+
+TOO_MANY_BYTES = "too many bytes of requests from this client are on their way"
+
+
+class ArrivingBytes:
+    """Counts what is held of bodies that have not arrived as a whole, by principal: slow ones would fill the memory."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held: Counter[str] = Counter()
+
+    def add(self, owner: str, size: int) -> bool:
+        """True if the owner may have so many bytes more. They count in any case, until `remove`."""
+        self._held[owner] += size
+        return self._held[owner] <= self._limit
+
+    def remove(self, owner: str, size: int) -> None:
+        self._held[owner] -= size
+        if not self._held[owner]:
+            del self._held[owner]
+
+
+class ArrivingBody:
+    """The body of a request that another web server hands over in parts (`http_requests.RequestBody`)."""
+
+    def __init__(self, receive: Receive, limits: Limits, arriving: ArrivingBytes | None = None) -> None:
+        self._receive, self._limits = receive, limits
+        self._arriving = arriving or ArrivingBytes(limits.arriving_bytes)
+        self._patience = limits.handshake_timeout
+        self._owner = ""
+
+    def trust(self, owner: str = "") -> None:
+        self._patience = self._limits.request_read_timeout
+        self._owner = owner
+
+    async def read(self, limit: int) -> bytes:
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._read(limit)
+        except TimeoutError:
+            raise CallTimeout("the body of the request did not come") from None
+
+    async def _read(self, limit: int) -> bytes:
+        parts, size, is_more = [], 0, True
+        try:
+            while is_more:
+                message = await self._receive()
+                if message["type"] != "http.request":
+                    raise BadRequest("the body of the request is incomplete")
+                parts.append(message.get("body", b""))
+                size, is_more = size + len(parts[-1]), message.get("more_body", False)
+                if not self._arriving.add(self._owner, len(parts[-1])) and self._owner:
+                    raise RateLimited(TOO_MANY_BYTES)
+                if size > limit:
+                    raise TooLarge(f"at most {limit} bytes are taken in one request", size=size, limit=limit)
+            return b"".join(parts)
+        finally:
+            self._arriving.remove(self._owner, size)
+
+
 def _open_files() -> int:
-    """How many files this process may have open."""
+    """Return the limit of open files of this process."""
     with suppress(ImportError):  # on Windows
         import resource
 

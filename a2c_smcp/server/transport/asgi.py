@@ -14,23 +14,28 @@ from typing import Any
 import aiohttp
 
 from a2c_smcp.engine.packets import Attachment, Json, Outgoing
-from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, TooLarge
-from a2c_smcp.http.asgi import Message, Receive, Scope, Send, until_disconnect
+from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
-from a2c_smcp.server.http_requests import VERSION_HEADER, HttpRequest, HttpResponse, refusal_response
-from a2c_smcp.server.mounts import MountedRequest
+from a2c_smcp.server.http_requests import (
+    VERSION_HEADER,
+    HttpRequest,
+    HttpResponse,
+    MountedRequest,
+    RequestBody,
+    refusal_response,
+)
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.server.transport.interfaces import Application, SocketOwner
-
-__all__ = ["serve_http", "serve_websocket"]
+from a2c_smcp.server.transport.admission import ArrivingBody, ArrivingBytes
+from a2c_smcp.server.transport.session_channel import Application, SocketOwner
+from a2c_smcp.web import Message, Receive, Scope, Send, until_disconnect
 
 _MESSAGES, _BYTES = 64, 64 * 1024
 _CLOSED, _VERSION_REFUSED = 1000, 4900  # where a web server cannot answer a handshake with a body (PROTOCOL-0.4 §10)
 _SCHEMES = {"ws": "http", "wss": "https"}
 
 
-def _request(scope: Scope, body: _Body, *, is_upgrade: bool = False) -> HttpRequest:
+def _request(scope: Scope, body: RequestBody, *, is_upgrade: bool = False) -> HttpRequest:
     path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
     client = scope.get("client")
     return HttpRequest(
@@ -48,30 +53,28 @@ def _request(scope: Scope, body: _Body, *, is_upgrade: bool = False) -> HttpRequ
 # Requests
 
 
-async def serve_http(app: Application, limits: Limits, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_http(
+    app: Application, limits: Limits, arriving: ArrivingBytes, scope: Scope, receive: Receive, send: Send
+) -> None:
     """Answers one request. A poll whose client goes away is cancelled."""
-    body = _Body(receive, limits)
+    body = ArrivingBody(receive, limits, arriving)
     request = _request(scope, body)
     if request.method == "GET" and not app.is_mounted(request.path):
-        response = await _unless_gone(app.respond(request), body)
+        response = await _unless_gone(app.respond(request), receive)
     else:
         response = await app.respond(request)
     if isinstance(response, MountedRequest):
-        await response.app(_mounted_scope(scope, response), receive, response.sending(send))
+        extensions = {**scope.get("extensions", {}), **response.scope["extensions"]}
+        scope = {**scope, "client": response.scope["client"], "extensions": extensions}
+        await response.app(scope, receive, response.sending(send))
     elif response is not None:
         await _respond(send, response, "http.response")
 
 
-def _mounted_scope(scope: Scope, mounted: MountedRequest) -> Scope:
-    """The scope of the web server, with what only this Server knows."""
-    extensions = {**scope.get("extensions", {}), **mounted.scope["extensions"]}
-    return {**scope, "client": mounted.scope["client"], "extensions": extensions}
-
-
 async def _unless_gone(
-    work: Coroutine[Any, Any, HttpResponse | MountedRequest], body: _Body
+    work: Coroutine[Any, Any, HttpResponse | MountedRequest], receive: Receive
 ) -> HttpResponse | MountedRequest | None:
-    tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(body.until_gone())
+    tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(until_disconnect(receive))
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else None
@@ -87,40 +90,6 @@ async def _respond(send: Send, response: HttpResponse, kind: str) -> None:
     await send(body)
 
 
-class _Body:
-    """The body of a request, received through ASGI."""
-
-    def __init__(self, receive: Receive, limits: Limits) -> None:
-        self._receive = receive
-        self._limits = limits
-        self._patience = limits.handshake_timeout
-
-    def trust(self) -> None:
-        self._patience = self._limits.request_read_timeout
-
-    async def until_gone(self) -> None:
-        await until_disconnect(self._receive)
-
-    async def read(self, limit: int) -> bytes:
-        try:
-            async with asyncio.timeout(self._patience):
-                return await self._read(limit)
-        except TimeoutError:
-            raise CallTimeout("the body of the request did not come") from None
-
-    async def _read(self, limit: int) -> bytes:
-        parts, size, is_more = [], 0, True
-        while is_more:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                raise BadRequest("the body of the request is incomplete")
-            parts.append(message.get("body", b""))
-            size, is_more = size + len(parts[-1]), message.get("more_body", False)
-            if size > limit:
-                raise TooLarge(f"at most {limit} bytes are taken in one request", size=size, limit=limit)
-        return b"".join(parts)
-
-
 # Websockets
 
 
@@ -130,7 +99,7 @@ async def serve_websocket(
     """Carries one websocket to its session, here or on another node."""
     await receive()  # that it wants to connect
     try:
-        outcome = await app.upgrade(_request(scope, _Body(receive, limits), is_upgrade=True))
+        outcome = await app.upgrade(_request(scope, ArrivingBody(receive, limits), is_upgrade=True))
         if isinstance(outcome, ProxiedRequest) and proxy:
             await _exchange(await proxy.open(outcome), receive, send)
             return
@@ -206,7 +175,7 @@ class AsgiWebSocket:
         return sum(map(len, parts))
 
     def write_all(self, packets: Sequence[Outgoing]) -> int:
-        contents = [each if isinstance(each, bytes) else each.data for each in packets]
+        contents = [packet if isinstance(packet, bytes) else packet.data for packet in packets]
         if not self._is_over:
             self._start(self._send_all(packets), contents)
         return sum(map(len, contents))

@@ -3,7 +3,7 @@
 A connection reads one request after the other. The head of each is bounded, and the whole has one deadline: 10 s, or
 60 s for a body that an authenticated session posts (`RequestBody.trust`). A body is kept only if the application reads
 it; else the request is answered without it, and the connection ends. Most are answered with one whole response, those
-of mounted applications in parts (`streaming.py`). Requests that come before an earlier one is
+of mounted applications in parts (`ResponseStream`). Requests that come before an earlier one is
 answered wait for it, up to a few. One that asks for a websocket gives the connection away: to a `WebSocket`, or to a
 tunnel to another node.
 
@@ -25,19 +25,14 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
+from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError, Unavailable
 from a2c_smcp.server.cluster.proxy import ProxiedRequest
-from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, refusal_response
-from a2c_smcp.server.mounts import MountedRequest
+from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, MountedRequest, refusal_response
 from a2c_smcp.server.settings import Limits
-from a2c_smcp.server.transport.admission import Newcomers
-from a2c_smcp.server.transport.exchange import MAX_HELD, Exchange
-from a2c_smcp.server.transport.interfaces import Application, SocketOwner
-from a2c_smcp.server.transport.responses import CONTINUE, encoded
-from a2c_smcp.server.transport.streaming import ResponseStream
+from a2c_smcp.server.transport.admission import ArrivingBytes, Newcomers
+from a2c_smcp.server.transport.exchange import CONTINUE, MAX_HELD, Exchange, ResponseStream, encoded
+from a2c_smcp.server.transport.session_channel import Application, SocketOwner
 from a2c_smcp.server.transport.websocket import upgrade_key
-
-__all__ = ["ConnectionTable", "HttpConnection"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +42,12 @@ _LINGER = 1.0
 
 
 class ConnectionTable(Protocol):
-    """What a connection needs of the listener that has it."""
+    """A listener, as its connections see it."""
 
     app: Application
     limits: Limits
     newcomers: Newcomers
+    arriving: ArrivingBytes
     before_writes: Callable[[], None]
 
     def opened(self, http: HttpConnection, transport: asyncio.Transport) -> None: ...
@@ -77,7 +73,7 @@ class HttpConnection(asyncio.Protocol):
 
     __slots__ = (
         "_ahead", "_exchange", "_head", "_headers", "_is_blocked", "_is_closing", "_listener", "_parser", "_reading",
-        "_request_began", "_stream", "_task", "_transport", "_url", "deadline",
+        "_request_began", "_stream", "_task", "_transport", "_url", "deadline", "is_reserved",
     )  # fmt: skip
 
     def __init__(self, listener: ConnectionTable) -> None:
@@ -92,7 +88,7 @@ class HttpConnection(asyncio.Protocol):
         self._ahead: deque[Exchange] = deque()
         self._task: asyncio.Task[None] | None = None
         self._stream: ResponseStream | None = None
-        self._is_blocked = self._is_closing = False
+        self._is_blocked = self._is_closing = self.is_reserved = False
         self._request_began = 0.0
         self.deadline = inf
 
@@ -168,7 +164,7 @@ class HttpConnection(asyncio.Protocol):
         exchange = self._reading = Exchange(
             self,
             size,
-            keeps_alive=self._parser.should_keep_alive(),
+            keeps_alive=self._parser.should_keep_alive() and not self.is_reserved,
             expects=expects,
             may_chunk=self._parser.get_http_version() != "1.0",
         )
@@ -218,6 +214,10 @@ class HttpConnection(asyncio.Protocol):
         if self.deadline < inf:
             self.deadline = self._request_began + self._listener.limits.request_read_timeout
 
+    @property
+    def arriving(self) -> ArrivingBytes:
+        return self._listener.arriving
+
     # For the listener
 
     def is_late(self) -> None:
@@ -266,25 +266,29 @@ class HttpConnection(asyncio.Protocol):
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
+            self._check_reserve(exchange.request)
             response = await self._listener.app.respond(exchange.request)
         except asyncio.CancelledError:
             exchange.forget()
             raise
+        except SMCPError as error:
+            response = refusal_response(error)
         except Exception:
             logger.exception("%s %s failed", exchange.request.method, exchange.request.path)
             response = refusal_response(SMCPError())
         self._task = None
-        if isinstance(response, MountedRequest):
-            self._hand_over(exchange, response)
-        else:
+        if not isinstance(response, MountedRequest):
             self.write_whole(response, exchange)
-
-    def _hand_over(self, exchange: Exchange, mounted: MountedRequest) -> None:
-        """Has a mounted application answer the request."""
-        self._stream = ResponseStream(self, exchange, mounted, self._listener.limits.max_message)
+            return
+        self._stream = ResponseStream(self, exchange, response, self._listener.limits.max_message)
         if self._is_blocked:
             self._stream.pause()
         self._listener.run_stream(self._stream)
+
+    def _check_reserve(self, request: HttpRequest) -> None:
+        """Raises `Unavailable` for a new client on a descriptor that is kept for operators."""
+        if self.is_reserved and not request.may_use_reserve:
+            raise Unavailable("this server has no file descriptor left for another client")
 
     def _end_stream(self) -> None:
         if self._stream:
@@ -383,6 +387,7 @@ class HttpConnection(asyncio.Protocol):
 
     async def _open(self, request: HttpRequest, key: str, ahead: bytes) -> None:
         try:
+            self._check_reserve(request)
             outcome = await self._listener.app.upgrade(request)
             if isinstance(outcome, ProxiedRequest):
                 await self._listener.carry(self, self._transport, outcome, ahead)

@@ -12,14 +12,11 @@ from functools import partial
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, tunnel
 from a2c_smcp.server.settings import Limits, Network
-from a2c_smcp.server.transport.admission import Newcomers, is_in
+from a2c_smcp.server.transport.admission import ArrivingBytes, Descriptors, Newcomers, is_in
+from a2c_smcp.server.transport.exchange import ResponseStream
 from a2c_smcp.server.transport.http import HttpConnection
-from a2c_smcp.server.transport.interfaces import Application, SocketOwner
-from a2c_smcp.server.transport.streaming import ResponseStream
-from a2c_smcp.server.transport.websocket import WebSocket
-from a2c_smcp.server.transport.websocket_writer import Turns
-
-__all__ = ["HttpListener", "TLSServer"]
+from a2c_smcp.server.transport.session_channel import Application, SocketOwner
+from a2c_smcp.server.transport.websocket import Turns, WebSocket
 
 _MAX_FRAME_HELD = 48 * 1024  # picows' buffer, which doubles, stays below 64 KiB with it
 _AFTER_AN_END = 0.5  # seconds for an application to hear that its client is gone
@@ -35,10 +32,15 @@ class HttpListener:
         limits: Limits,
         proxies: Sequence[Network],
         before_writes: Callable[[], None] | None = None,
+        descriptors: Descriptors | None = None,
     ) -> None:
         self.app = app
+        self.descriptors = descriptors or Descriptors(lambda: None)
+        most = self.descriptors.reserve // 2  # the others are for files, and for connections to other nodes
+        self._reserved = Newcomers(most, most)
         self.limits = limits
         self.newcomers = Newcomers(limits.newcomers_per_address, limits.newcomers)
+        self.arriving = ArrivingBytes(limits.arriving_bytes)
         self._proxies = proxies
         self._connections: set[HttpConnection] = set()
         self._tunnels: set[asyncio.Task[None]] = set()
@@ -52,7 +54,11 @@ class HttpListener:
 
     def opened(self, http: HttpConnection, transport: asyncio.Transport) -> None:
         self._connections.add(http)
-        self.newcomers.add(transport, self.counted(transport.get_extra_info("peername")))
+        address = self.counted(transport.get_extra_info("peername"))
+        self.newcomers.add(transport, address)
+        if self.descriptors.is_reserved(transport.get_extra_info("socket").fileno()):
+            http.is_reserved = True
+            self._reserved.add(transport, address)
 
     def counted(self, peer: object) -> str:
         """The address under which a peer counts; empty for a proxy of ours, which does not count."""
@@ -62,6 +68,7 @@ class HttpListener:
     def closed(self, http: HttpConnection, transport: asyncio.Transport) -> None:
         self._connections.discard(http)
         self.newcomers.discard(transport)
+        self._reserved.discard(transport)
 
     def start_websocket(
         self, http: HttpConnection, transport: asyncio.Transport, owner: SocketOwner, key: str, ahead: bytes
@@ -138,7 +145,8 @@ class TLSServer:
         while True:
             try:
                 peer, address = await loop.sock_accept(self._socket)
-            except OSError:
+            except OSError as error:
+                self._listener.descriptors.run_out(error.strerror or str(error))
                 await asyncio.sleep(_AFTER_A_FAILURE)
                 continue
             handshake = _Handshake(asyncio.create_task(self._shake_hands(peer)))

@@ -23,8 +23,6 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]  # its stubs 
 
 from a2c_smcp.errors import ConfigError
 
-__all__ = ["FrameReader", "check"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from time import monotonic
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from a2c_smcp.engine.events import (
     Ack,
@@ -38,13 +39,118 @@ from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import POLLING, WEBSOCKET
 from a2c_smcp.errors import BadRequest, NotAuthenticated, RateLimited, SMCPError
 from a2c_smcp.protocol.codec import dumps
+from a2c_smcp.server.cluster.proxy import ProxiedRequest
 from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.transport.interfaces import SessionTable, Socket
+from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, MountedRequest
+from a2c_smcp.server.hub import Hub
 from a2c_smcp.smcp import SMCP_NAMESPACE
 
-__all__ = ["SessionChannel"]
-
 logger = logging.getLogger(__name__)
+
+# What the parts of the transport know of one another.
+#
+# A web server asks the `Application` for each request. A websocket (`Socket`) belongs to a `SocketOwner`, the channel
+# of its session, which writes to it and is told what comes. A channel belongs to the table of all sessions
+# (`SessionTable`).
+
+C = TypeVar("C")
+CutReason: TypeAlias = Literal["slow_reader", "blocked", "flood", "crowd"]
+
+
+class Traffic:
+    """Bytes of messages from and to clients. Heads of frames and of HTTP are not counted."""
+
+    __slots__ = ("received", "sent")
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.sent = 0
+
+
+class Socket(Protocol):
+    """A websocket of any web server."""
+
+    is_blocked: bool
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes that the peer has not taken yet."""
+
+    def trust(self) -> None:
+        """The peer is authenticated."""
+
+    def write(self, parts: Sequence[Json]) -> int:
+        """Writes one text message, which comes in parts. Returns its size."""
+
+    def write_all(self, packets: Sequence[Outgoing]) -> int:
+        """Writes several messages. Returns their size."""
+
+    def close(self, code: int = 1000) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class SocketOwner(Protocol):
+    """The receiver of a websocket: the channel of its session."""
+
+    def attach(self, socket: Socket) -> None:
+        """Take over the websocket."""
+
+    def detach(self) -> None:
+        """The websocket that was to be attached is gone before it was."""
+
+    def heard(self, socket: Socket, text: bytes) -> None: ...
+
+    def heard_binary(self, socket: Socket, data: bytes) -> None: ...
+
+    def heard_too_much(self, socket: Socket) -> None:
+        """The peer sent too many frames that carry nothing, or, before authentication, too large a message."""
+
+    def blocked(self, socket: Socket) -> None:
+        """The peer does not read what is written."""
+
+    def unblocked(self, socket: Socket) -> None: ...
+
+    def ended(self, socket: Socket) -> None: ...
+
+
+class Application(Protocol):
+    """Answers requests."""
+
+    def is_mounted(self, path: str) -> bool:
+        """True if a mounted application answers requests to this path."""
+
+    async def respond(self, request: HttpRequest) -> HttpResponse | MountedRequest: ...
+
+    async def upgrade(self, request: HttpRequest) -> HttpResponse | SocketOwner | ProxiedRequest:
+        """A refusal, the session that a websocket belongs to, or the request for the node that has its session."""
+
+
+class SessionTable(Protocol[C]):
+    """The table of all sessions, as a channel (`C`) sees it."""
+
+    hub: Hub
+    blocked: dict[Socket, tuple[float, C]]
+    traffic: Traffic
+
+    async def connect(self, channel: C, auth: bytes) -> Connection:
+        """Authenticates a CONNECT. Raises `SMCPError`, after a delay if its address was refused too often."""
+
+    def is_authenticated(self, channel: C) -> None: ...
+
+    def is_unauthenticated(self, channel: C) -> None: ...
+
+    def schedule(self, channel: C) -> None:
+        """Schedule a session again: call it when its deadline may have come nearer."""
+
+    def count_cut(self, reason: CutReason) -> None: ...
+
+    def cut(self, channel: C) -> None:
+        """Ends a session whose client does not read, in a later step of the event loop."""
+
+    def finished(self, channel: C) -> None:
+        """The session has ended."""
+
 
 _SMCP = SMCP_NAMESPACE.encode()
 
@@ -156,7 +262,7 @@ class SessionChannel:
     # For websockets
 
     def reserve(self) -> bool:
-        """Whether a websocket may try to take the session over. It is the next one that is attached."""
+        """True if a websocket may try to take the session over. It is then the next one to be attached."""
         if not self.session.upgrade_opens(monotonic()):
             return False
         self._sessions.schedule(self)
@@ -366,7 +472,7 @@ class SessionChannel:
             self._finish()
 
     def _has_room(self, size: int) -> bool:
-        """Whether so many more bytes may be queued. If not, the client is cut."""
+        """True if the queue has room; otherwise disconnects the client."""
         if self.session.is_closed or self.unread + size <= self._budget:
             return not self.session.is_closed
         self._sessions.cut(self)
@@ -385,11 +491,11 @@ class SessionChannel:
 
     @property
     def is_fetched(self) -> bool:
-        """Whether no packets are left for a poll to fetch."""
+        """True if no packets are left for a poll."""
         return self.session.transport is WEBSOCKET or not self.session.queued
 
     def finish(self) -> None:
-        """Tells the hub that the session has ended."""
+        """Report the end of the session to the hub."""
         self._depart(is_clean=False)
         if self.is_fetched:
             self.forget()

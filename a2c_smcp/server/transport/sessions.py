@@ -9,34 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from math import inf
 from time import monotonic
 from typing import TypeVar
 
+from a2c_smcp.engine.packets import Malformed, encode_payload
 from a2c_smcp.engine.server import ServerSession
-from a2c_smcp.engine.session import EngineLimits, Transport
-from a2c_smcp.errors import SMCPError
+from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Transport
+from a2c_smcp.errors import BadRequest, SMCPError
 from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.server.auth.authentication import Handshake, Principal
+from a2c_smcp.server.cluster.memory import new_sid
 from a2c_smcp.server.connections import Connection
-from a2c_smcp.server.directory.nodes import sid_at
-from a2c_smcp.server.http_requests import HttpRequest
+from a2c_smcp.server.http_requests import Headers, HttpRequest, HttpResponse, text_response
 from a2c_smcp.server.hub import Hub
-from a2c_smcp.server.observation import ReaderCut
+from a2c_smcp.server.observation.happened import ReaderCut
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.admission import Newcomers, Refusals
-from a2c_smcp.server.transport.interfaces import CutReason, Socket, Traffic
-from a2c_smcp.server.transport.session_channel import SessionChannel
+from a2c_smcp.server.transport.session_channel import CutReason, SessionChannel, Socket, Traffic
 from a2c_smcp.telemetry.metrics import Metrics
 
-__all__ = ["Sessions"]
+logger = logging.getLogger(__name__)
 
 Admitted = TypeVar("Admitted")
 
-logger = logging.getLogger(__name__)
 
 _FORGET_AFTER = 2.0  # seconds in which a polling client may fetch the end of its session
 _HEAD_ROOM = 64  # a packet that is passed on gets another head, and must still fit
@@ -87,8 +85,7 @@ class Sessions:
     def open(self, request: HttpRequest, transport: Transport) -> SessionChannel:
         """Opens a session for this request."""
         self.start()
-        token = secrets.token_urlsafe(15)
-        sid = sid_at(self._node, token) if self._node else token
+        sid = new_sid(self._node)
         session = ServerSession(sid, self._engine_limits, monotonic(), transport)
         address = request.client[0] if request.client else ""
         channel = self._channels[sid] = SessionChannel(
@@ -172,7 +169,7 @@ class Sessions:
         channel.forget()
 
     def schedule(self, channel: SessionChannel) -> None:
-        """Has to be called when the deadline of the session may have come nearer."""
+        """Schedule a session again: call it when its deadline may have come nearer."""
         if channel.session.deadline < inf:
             due = int(channel.session.deadline / self._period) + 1
             if due < channel.due:
@@ -216,7 +213,7 @@ class Sessions:
 
 
 def _packed(request: HttpRequest) -> bytes:
-    """What is kept of the request that opened a session, as long as the session lives: a client may connect again."""
+    """Pack the request that opened a session: the client may connect again while the session lives."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
     client = request.client[0] if request.client else None
     return dumps([headers, request.query, client, request.scheme, request.path]).encode("latin-1")
@@ -225,3 +222,80 @@ def _packed(request: HttpRequest) -> bytes:
 def _unpacked(opening: bytes) -> Handshake:
     headers, query, client, scheme, path = loads(opening.decode("latin-1"))
     return Handshake(headers, query, client, scheme, f"{path}/")
+
+
+# Requests under `/socket.io/`: sessions opened, polled, posted to, and taken over by a websocket.
+
+_REQUESTS_PER_TURN = 64
+
+
+def open_websocket(request: HttpRequest, sessions: Sessions) -> SessionChannel:
+    """The session that a websocket belongs to: a new one, or one that it may try to take over. Raises `BadRequest`."""
+    if request.parameter("transport") != WEBSOCKET:
+        raise BadRequest("transport: a websocket is asked for as websocket")
+    if request.parameter("sid") is None:
+        return sessions.open(request, WEBSOCKET)
+    channel = _session_of(request, sessions)
+    if not channel.reserve():
+        raise BadRequest("this session has a websocket already")
+    return channel
+
+
+async def respond(request: HttpRequest, sessions: Sessions, headers: Headers) -> HttpResponse:
+    """Answers a request that is no websocket. Raises `SMCPError`."""
+    if request.method == "OPTIONS":
+        return text_response(200, b"OK", headers)
+    if request.parameter("transport") not in (None, "polling"):
+        raise BadRequest("transport: there is polling, and websocket with an upgrade")
+    if request.method == "GET":
+        if request.parameter("sid") is None:
+            return text_response(200, sessions.open(request, POLLING).session.open(), headers)
+        packets = await _trusted(_session_of(request, sessions), request).poll()
+        if packets is None:
+            raise BadRequest("this session is not polling, or another request polls it already")
+        payload = encode_payload(packets)
+        sessions.traffic.sent += len(payload)
+        return text_response(200, payload, headers)
+    if request.method == "HEAD":  # from another node, before it reads a large body
+        is_authenticated = _session_of(request, sessions).session.is_authenticated
+        return text_response(200 if is_authenticated else 404, b"", headers)
+    if request.method != "POST":
+        return text_response(405, b"Method not allowed", headers)
+    sessions.traffic.received += await _post(request, _trusted(_session_of(request, sessions), request))
+    return text_response(200, b"OK", headers)
+
+
+def _session_of(request: HttpRequest, sessions: Sessions) -> SessionChannel:
+    """The session that a request names. Raises `BadRequest`."""
+    channel = sessions.get(request.parameter("sid") or "")
+    if channel is None or (channel.is_closed and channel.is_fetched):
+        raise BadRequest("no such session")
+    return channel
+
+
+def _trusted(channel: SessionChannel, request: HttpRequest) -> SessionChannel:
+    if channel.session.is_authenticated:
+        request.body.trust(channel.connection.principal.id if channel.connection else "")
+    return channel
+
+
+async def _post(request: HttpRequest, channel: SessionChannel) -> int:
+    """Handles the packets of a POST, one POST at a time. Returns its size.
+
+    One that is not read as a whole ends the session, which would have a gap.
+    """
+    try:
+        with channel.posting():
+            body = await request.body.read(channel.session.max_frame)
+            for number, happening in enumerate(channel.session.receive_payload(body, monotonic())):
+                if number % _REQUESTS_PER_TURN == _REQUESTS_PER_TURN - 1:
+                    await asyncio.sleep(0)
+                channel.handle(happening)
+    except (Malformed, SMCPError, asyncio.CancelledError) as error:
+        if channel.session.transport is POLLING:  # else a websocket has taken over, which this request cannot harm
+            channel.abort()
+        if isinstance(error, Malformed):
+            raise BadRequest(f"not a list of Engine.IO packets: {error}") from None
+        raise
+    channel.flush()
+    return len(body)

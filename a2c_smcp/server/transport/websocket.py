@@ -15,19 +15,162 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
+import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from struct import Struct
 from time import monotonic
 
-from picows import WSCloseCode, WSFrame, WSMsgType, WSProtocolError, WSTransport
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSProtocolError, WSTransport
 
-from a2c_smcp.engine.packets import Attachment
-from a2c_smcp.server.transport.interfaces import SocketOwner
+from a2c_smcp.engine.packets import Attachment, Json, Outgoing
 from a2c_smcp.server.transport.picows_adapter import FrameReader
-from a2c_smcp.server.transport.websocket_writer import Turns, WebSocketWriter
+from a2c_smcp.server.transport.session_channel import SocketOwner
 
-__all__ = ["WebSocket", "upgrade_key"]
+logger = logging.getLogger(__name__)
+
+# How a websocket of the program's own web server is written to: small messages of one turn of the loop leave
+# together.
+#
+# The first message in a turn of the event loop is written at once, later ones at the end of the turn. If these were
+# more than one, the first of the next turn waits too: a busy connection costs one write a turn.
+
+_TEXT_FRAME, _BINARY_FRAME = WSMsgType.TEXT, WSMsgType.BINARY
+_SMALL = 8 * 1024
+_PARTS_OF_ONE = 4  # at the most: a head, and the parts of a message
+_FINAL = 0x80
+_PAUSES_AFTER_WRITELINES = not ((3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2))
+"""In these versions asyncio's own transports did not report that a peer has stopped reading (CVE-2024-12254)."""
+
+
+class WebSocketWriter(WSListener):
+    """The writing half of a websocket."""
+
+    __slots__ = (
+        "_frames", "_is_busy", "_is_lost", "_is_over", "_late", "_transport", "_turns", "_wrote_in", "is_blocked",
+    )  # fmt: skip
+
+    def __init__(self, transport: asyncio.Transport, turns: Turns) -> None:
+        self.is_blocked = False
+        self._transport = transport
+        self._turns = turns
+        self._frames: WSTransport | None = None
+        self._late: list[Json] = []
+        self._wrote_in = -1
+        self._is_busy = self._is_over = self._is_lost = False
+
+    @property
+    def unwritten(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def write(self, parts: Sequence[Json]) -> int:
+        """Writes one text message, which comes in parts. Returns its size."""
+        size, late = sum(map(len, parts)), self._late
+        if size > _SMALL or self._frames is None:
+            self._write_parts([_head(_TEXT_FRAME, size), *parts])
+        elif late:
+            late.append(_head(_TEXT_FRAME, size))
+            late.extend(parts)
+        elif self._is_busy or self._wrote_in == self._turns.current() or self._turns.before_writes is not None:
+            late.append(_head(_TEXT_FRAME, size))
+            late.extend(parts)
+            self._turns.write_at_end(self)
+        else:
+            self._wrote_in = self._turns.current()
+            self._frames.send(_TEXT_FRAME, b"".join(parts))
+        return size
+
+    def write_late(self) -> None:
+        """Writes what was gathered, at the end of a turn."""
+        self._is_busy = len(self._late) > _PARTS_OF_ONE
+        if self._late:
+            self._write_parts(())
+
+    def write_all(self, packets: Sequence[Outgoing]) -> int:
+        """Writes several messages at once. Returns their size."""
+        if len(packets) == 1 and isinstance(packets[0], bytes):
+            return self.write(packets)  # type: ignore[arg-type]  # a sequence of one text
+        size = 0
+        parts: list[Json] = []
+        for packet in packets:
+            kind, data = (_BINARY_FRAME, packet.data) if isinstance(packet, Attachment) else (_TEXT_FRAME, packet)
+            parts += (_head(kind, len(data)), data)
+            size += len(data)
+        self._write_parts(parts)
+        return size
+
+    def abort(self) -> None:
+        raise NotImplementedError
+
+    def _write_parts(self, parts: Sequence[Json]) -> None:
+        """Without a copy, where the event loop still reports that the peer does not read."""
+        if self._is_over or self._is_lost or not self._frames or self._frames.is_close_frame_sent:
+            self._late.clear()
+            return
+        if self._turns.before_writes is not None:
+            self._turns.before_writes()
+        if self._late:
+            late = b"".join(self._late)
+            self._late.clear()
+            parts = (late, *parts)
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        elif _PAUSES_AFTER_WRITELINES:
+            self._transport.writelines(parts)
+        else:
+            self._transport.write(b"".join(parts))
+
+
+class Turns:
+    """Numbers the turns of the event loop in which a websocket is read or written, and ends each with late writes.
+
+    With `before_writes`, which is called before anything is written, all small messages wait for the end of the turn.
+    """
+
+    __slots__ = ("_is_counted", "_late", "_number", "before_writes")
+
+    def __init__(self, before_writes: Callable[[], None] | None) -> None:
+        self.before_writes = before_writes
+        self._number = 0
+        self._is_counted = False
+        self._late: list[WebSocketWriter] = []
+
+    def current(self) -> int:
+        if not self._is_counted:
+            self._is_counted = True
+            asyncio.get_running_loop().call_soon(self._next)
+        return self._number
+
+    def write_at_end(self, socket: WebSocketWriter) -> None:
+        self.current()
+        self._late.append(socket)
+
+    def _next(self) -> None:
+        self._number += 1
+        self._is_counted = False
+        late, self._late = self._late, []
+        for socket in late:
+            try:
+                socket.write_late()
+            except Exception:
+                logger.exception("writing to a websocket failed")
+                socket.abort()
+
+
+def _head(kind: WSMsgType, size: int) -> bytes:
+    """The head of the one frame of a whole message from a server."""
+    if kind is _TEXT_FRAME and size < 1 << 16:
+        return _SHORTEST[size] if size < 126 else _short(0x81, 126, size)
+    first = _FINAL | kind.value
+    if size < 126:
+        return bytes((first, size))
+    return _short(first, 126, size) if size < 1 << 16 else bytes((first, 127)) + size.to_bytes(8)
+
+
+_SHORTEST = [bytes((0x81, size)) for size in range(126)]
+_short = Struct(">BBH").pack
 
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
 _CLOSE, _PING = WSMsgType.CLOSE, WSMsgType.PING
@@ -95,7 +238,7 @@ class WebSocket(WebSocketWriter):
             self._reader.trust()
 
     def close(self, code: int = 1000) -> None:
-        """The peer may still read what was written. It is cut if it does not read that, or does not answer."""
+        """The peer may still read what was written. It is disconnected if it does not read that, or does not answer."""
         if not self._is_over and self._frames:
             self.write_late()
             self._is_over = True
@@ -116,7 +259,7 @@ class WebSocket(WebSocketWriter):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
         if self._is_closed_by_peer or ((self._is_over or transport.is_close_frame_sent) and kind is not _CLOSE):
-            self._ignore_frame()
+            self._ignore()
             return
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no extension was agreed on")
@@ -144,7 +287,7 @@ class WebSocket(WebSocketWriter):
         self._owner.unblocked(self)
 
     def holds_too_much(self) -> None:
-        """Reads no more messages. The peer may still read why."""
+        """Stops reading, and tells the owner. The peer can still read why it is disconnected."""
         if self._reader and not self._is_over:
             self._reader.discard()
             self._owner.heard_too_much(self)
@@ -156,12 +299,12 @@ class WebSocket(WebSocketWriter):
         size = len(text)
         if not text.isascii():
             _check_text(text)
-        if (size <= 1 or not self._is_trusted) and self._is_cut(size, left):
+        if (size <= 1 or not self._is_trusted) and self._count_frame(size, left):
             return
         if self._may_handle(size):
             self._owner.heard(self, text)
         else:
-            self._wait(text)
+            self._wait_for_turn().append(text)
         if size == 1 and self._reader and not (left or self.is_blocked):
             self._reader.renew()  # with a pong, a buffer that a large message needed is left behind
 
@@ -170,14 +313,14 @@ class WebSocket(WebSocketWriter):
         is_whole = kind is _BINARY and self._unfinished is None and frame.fin
         if not is_whole or (self._reader and frame.payload_size > self._reader.max_message):
             self._take_part(kind, frame)
-        elif not self._is_cut(frame.payload_size, frame.tail_size):
+        elif not self._count_frame(frame.payload_size, frame.tail_size):
             self._take_whole(kind, frame.get_payload_as_bytes(), frame.tail_size)
 
     def _take_part(self, kind: WSMsgType, frame: WSFrame) -> None:
         """A part of a message that comes in several frames."""
         if (kind is _CONTINUATION) is (self._unfinished is None):
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "a message within a message")
-        if self._is_cut(frame.payload_size, frame.tail_size):
+        if self._count_frame(frame.payload_size, frame.tail_size):
             return
         if kind is not _CONTINUATION:
             self._unfinished, self._parts = kind, bytearray()
@@ -204,33 +347,33 @@ class WebSocket(WebSocketWriter):
         elif self._may_handle(len(message)):
             self._owner.heard_binary(self, message)
         else:
-            self._wait(Attachment(message))
+            self._wait_for_turn().append(Attachment(message))
 
     def _take_control(self, kind: WSMsgType, frame: WSFrame) -> None:
         if kind is _CLOSE:
             self._take_close(frame)
-        elif not self._is_idle_too_often():
+        elif not self._count_idle():
             if self._reader:
                 self._reader.held = frame.tail_size
             if kind is _PING:
                 self._pong(frame)
 
-    def _is_cut(self, size: int, left: int) -> bool:
-        """Counts a frame if it is empty or its peer is not authenticated. Whether the peer was cut for too many."""
+    def _count_frame(self, size: int, left: int) -> bool:
+        """Counts a frame that is empty or of an unauthenticated peer. True if that disconnects the peer."""
         if self._reader:
             self._reader.held = left
-        return not (size and self._is_trusted) and self._is_idle_too_often()
+        return not (size and self._is_trusted) and self._count_idle()
 
-    def _ignore_frame(self) -> None:
-        """A frame after the end. After many of them, bytes are not even read as frames any more."""
+    def _ignore(self) -> None:
+        """Drops a frame after the end. After many of them, bytes are not even read as frames any more."""
         self._ignored += 1
         if self._ignored == _MOST_IGNORED and self._reader:
             self._reader.discard()
 
     def _take_close(self, frame: WSFrame) -> None:
         """A close is answered after the messages before it were handled."""
-        said = frame.get_payload_as_bytes()[:2]
-        if said and int.from_bytes(said) not in _CLOSE_CODES:
+        code = frame.get_payload_as_bytes()[:2]
+        if code and int.from_bytes(code) not in _CLOSE_CODES:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "no such close code")
         if self._waiting and not self._is_over:
             self._is_closed_by_peer = True
@@ -243,14 +386,14 @@ class WebSocket(WebSocketWriter):
             self._frames.disconnect()
 
     def _pong(self, frame: WSFrame) -> None:
-        """Answers a ping. A peer that does not read the pongs is cut."""
+        """Answers a ping. A peer that does not read the pongs is disconnected."""
         if self._transport.get_write_buffer_size() > _MAX_PONGS:
             self.abort()
         elif self._frames:
             self._frames.send_pong(frame.get_payload_as_bytes())
 
-    def _is_idle_too_often(self) -> bool:
-        """Counts a frame that carries nothing. Whether its peer was cut for too many of them."""
+    def _count_idle(self) -> bool:
+        """Counts a frame that carries nothing, and disconnects a peer that sends too many. True if it is gone."""
         self._idle_frames += 1
         if self._idle_frames <= _IDLE_FRAMES:
             return self._is_over
@@ -264,7 +407,7 @@ class WebSocket(WebSocketWriter):
     # Turns of the loop
 
     def _may_handle(self, size: int) -> bool:
-        """Whether this connection may have one more message handled in this turn."""
+        """True if this connection may have one more message handled in this turn."""
         if self._waiting:
             return False
         turn = self._turns.current()
@@ -276,9 +419,6 @@ class WebSocket(WebSocketWriter):
         self._messages += 1
         self._bytes += size
         return True
-
-    def _wait(self, message: bytes | Attachment) -> None:
-        self._wait_for_turn().append(message)
 
     def _wait_for_turn(self) -> deque[bytes | Attachment]:
         if self._waiting is None:

@@ -1,5 +1,7 @@
 """An MCP server on SDK 2.x that asks in the middle of calls: `asking.py NOTES`, over stdio.
 
+`asking.py NOTES PORT`: the same over HTTP, for the older protocol only.
+
 Each run of a tool adds a line with its name to the file of notes.
 """
 
@@ -9,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import uvicorn
 from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
 from mcp.server.mcpserver.resolve import Sample
 from mcp_types import CreateMessageResult, SamplingMessage, TextContent
@@ -82,5 +85,36 @@ async def chat(ctx: Context, steps: int = 3) -> str:
     return "done"
 
 
+class Name(BaseModel):
+    name: str
+
+
+async def ask_name(name: str) -> Elicit[Name]:
+    return Elicit(f"Who is {name}?", Name)
+
+
+@server.tool()
+async def greet(name: str, who: Annotated[Name, Resolve(ask_name)]) -> dict[str, Any]:
+    """Asks who it is that is greeted."""
+    return {"name": who.name}
+
+
+def older_only(app: Any) -> Any:
+    """The same, not having heard of the newer protocol."""
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and dict(scope["headers"]).get(b"mcp-method") == b"server/discover":
+            await send({"type": "http.response.start", "status": 400, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await app(scope, receive, send)
+
+    return serve
+
+
 if __name__ == "__main__":
-    server.run("stdio")
+    if sys.argv[2:]:
+        app = older_only(server.streamable_http_app())
+        uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="error")
+    else:
+        server.run("stdio")

@@ -53,9 +53,8 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         return call(params.get("arguments") or {})
     about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "contents", "version": "1"}}
     tools = [{"name": "give", "inputSchema": {"type": "object"}}]
-    return {"initialize": {"protocolVersion": "2025-11-25", **about}, "tools/list": {"tools": tools}, "ping": {}}.get(
-        method
-    )
+    known = {"initialize": {"protocolVersion": "2025-11-25", **about}, "tools/list": {"tools": tools}, "ping": {}}
+    return known.get(method)
 
 
 def main() -> None:

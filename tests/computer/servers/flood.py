@@ -51,15 +51,8 @@ def parts(kind: str, request_id: object) -> Iterator[bytes]:
 
 def answered(request: dict[str, Any]) -> Iterator[bytes]:
     """The answer to any request."""
-    known = {
-        "initialize": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {"tools": {}},
-            "serverInfo": {"name": "flood", "version": "1"},
-        },
-        "tools/list": {"tools": [TOOL]},
-        "ping": {},
-    }
+    about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "flood", "version": "1"}}
+    known = {"initialize": {"protocolVersion": "2025-06-18", **about}, "tools/list": {"tools": [TOOL]}, "ping": {}}
     if request["method"] == "tools/call":
         yield from parts(request["params"]["arguments"]["kind"], request["id"])
     elif request["method"] in known:
@@ -88,10 +81,8 @@ class Web:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            length = next(
-                (int(line[15:]) for line in head.splitlines() if line.lower().startswith("content-length")), 0
-            )
-            await self._answer(head.split()[:2], await reader.readexactly(length), writer)
+            sizes = [int(line[15:]) for line in head.splitlines() if line.lower().startswith("content-length")]
+            await self._answer(head.split()[:2], await reader.readexactly(sum(sizes)), writer)
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:

@@ -126,11 +126,7 @@ def touch_window(uri: str) -> str:
 @tool(str, name=str)
 def grow(name: str) -> str:
     """Adds a tool that says its own name."""
-    tools[name] = {
-        "name": name,
-        "description": f"Says {name}.",
-        "inputSchema": _schema("<lambda>Arguments", {}, []),
-    }
+    tools[name] = {"name": name, "description": f"Says {name}.", "inputSchema": _schema("<lambda>Arguments", {}, [])}
     bodies[name] = lambda: name
     send(method="notifications/tools/list_changed")
     return name

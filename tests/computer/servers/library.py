@@ -26,14 +26,8 @@ ICONS = [{"src": "https://example.org/icon.png", "mimeType": "image/png"}]
 INFO = {"name": "library", "title": "The Library", "version": "1.2", "icons": ICONS}
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 PASSWORD = {"type": "object", "properties": {"password": {"type": "string"}}, "required": ["password"]}
-CAPABILITIES = {
-    "tools": {},
-    "resources": {"listChanged": True, "subscribe": True},
-    "prompts": {"listChanged": True},
-    "completions": {},
-}
-if FORGETFUL:
-    CAPABILITIES = {"tools": {}}
+READING = {"resources": {"listChanged": True, "subscribe": True}, "prompts": {"listChanged": True}, "completions": {}}
+CAPABILITIES = {"tools": {}, **({} if FORGETFUL else READING)}
 UNKNOWN = -32602 if NEWER else -32002
 
 resources: list[Any] = [
@@ -145,11 +139,8 @@ def subscriptions() -> str:
 
 def listen(identity: Any, params: dict[str, Any]) -> None:
     wanted = params["notifications"]
-    if "refused:" in json.dumps(wanted):
-        wanted = {
-            **wanted,
-            "resourceSubscriptions": [each for each in wanted["resourceSubscriptions"] if "refused:" not in each],
-        }
+    if uris := wanted.get("resourceSubscriptions"):
+        wanted = {**wanted, "resourceSubscriptions": [uri for uri in uris if not uri.startswith("refused:")]}
     streams[identity] = wanted
     note(f"listen {' '.join(wanted.get('resourceSubscriptions', []))}")
     method = "notifications/subscriptions/acknowledged"
@@ -224,11 +215,9 @@ def cached(milliseconds: int = 0) -> dict[str, Any]:
 def hostile_page(field: str, params: dict[str, Any]) -> dict[str, Any]:
     """A list without an end, with broken entries in each page; or everything at once."""
     cursor = params.get("cursor")
-    if cursor == "many":
-        items: list[Any] = [{"uri": f"file:///{n}", "name": f"n{n}", "description": "y" * 200} for n in range(2500)]
-        return {field: items, **cached()}
-    if cursor == "heavy":
-        items = [{"uri": f"file:///{n}", "name": f"n{n}", "description": "y" * 60_000} for n in range(40)]
+    if cursor in ("many", "heavy"):
+        number, size = (2500, 200) if cursor == "many" else (40, 60_000)
+        items = [{"uri": f"file:///{n}", "name": f"n{n}", "description": "y" * size} for n in range(number)]
         return {field: items, **cached()}
     return {field: BROKEN, "nextCursor": str(int(cursor or 0) + 1), **cached()}
 

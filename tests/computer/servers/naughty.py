@@ -102,12 +102,8 @@ def before() -> None:
             threading.Thread(target=flood, daemon=True).start()
         case "ignores_sigterm":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        case "grandchild":
-            spawn(own_session=False)
-        case "grandchild_setsid":
-            spawn(own_session=True)
-        case "grandchild_orphaned":
-            spawn(own_session=True, orphaned=True)
+        case "grandchild" | "grandchild_setsid" | "grandchild_orphaned":
+            spawn(own_session=MODE != "grandchild", orphaned=MODE == "grandchild_orphaned")
 
 
 def flood() -> None:
@@ -118,11 +114,10 @@ def flood() -> None:
 
 
 def initialized() -> None:
-    match MODE:
-        case "crash_idle":
-            threading.Timer(float(ARGUMENT or 0.2), os._exit, [9]).start()
-        case "updates":
-            threading.Thread(target=update_for_ever, daemon=True).start()
+    if MODE == "crash_idle":
+        threading.Timer(float(ARGUMENT or 0.2), os._exit, [9]).start()
+    elif MODE == "updates":
+        threading.Thread(target=update_for_ever, daemon=True).start()
 
 
 def update_for_ever() -> None:
@@ -164,6 +159,9 @@ def call(request: dict[str, Any]) -> None:
     match name:
         case "crash":
             print("falling over", file=sys.stderr, flush=True)
+            os._exit(5)
+        case "echo" if MODE == "dies_in_call":
+            print(f"login failed for admin with {os.environ['DB_PASSWORD']}", file=sys.stderr, flush=True)
             os._exit(5)
         case "never":
             return

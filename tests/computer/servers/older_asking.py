@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
@@ -15,29 +16,24 @@ from typing import Any
 
 NOTES = Path(sys.argv[1])
 CITIES = [{"const": "BER", "title": "Berlin"}, {"const": "PEK", "title": "Beijing"}]
-CITIES = [{"const": "BER", "title": "Berlin"}, {"const": "PEK", "title": "Beijing"}]
+MAIL = {"type": "string", "format": "email", "default": "me@example.org"}
 CITY = {
     "type": "object",
-    "properties": {
-        "city": {"type": "string", "oneOf": CITIES},
-        "mail": {"type": "string", "format": "email", "default": "me@example.org"},
-    },
+    "properties": {"city": {"type": "string", "oneOf": CITIES}, "mail": MAIL},
     "required": ["city"],
 }
-SEATS = {
-    "type": "object",
-    "properties": {
-        "count": {"type": "integer", "minimum": 1, "maximum": 4, "default": 2},
-        "extras": {"type": "array", "items": {"anyOf": [{"const": "meal", "title": "A meal"}, {"const": "bed"}]}},
-    },
-}
+COUNT = {"type": "integer", "minimum": 1, "maximum": 4, "default": 2}
+EXTRAS = {"type": "array", "items": {"anyOf": [{"const": "meal", "title": "A meal"}, {"const": "bed"}]}}
+SEATS = {"type": "object", "properties": {"count": COUNT, "extras": EXTRAS}}
 PASSWORD = {"type": "object", "properties": {"password": {"type": "string"}}, "required": ["password"]}
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 EXECUTION = {"taskSupport": "forbidden"}
 ICONS = [{"src": "https://example.org/icon.png", "mimeType": "image/png"}]
 
 speaking = threading.Lock()
 answers: dict[str, Queue[dict[str, Any]]] = {}
 calls: dict[Any, threading.Event] = {}
+gone = threading.Event()
 
 
 class Cancelled(Exception):
@@ -116,11 +112,42 @@ def chat(call: Call) -> Any:
     return "done"
 
 
+def greet(call: Call) -> Any:
+    """Asks who it is that is greeted."""
+    time.sleep(call.arguments.get("pause", 0))
+    answer = call.fill_in(f"Who is {call.arguments.get('name')}?", NAME)
+    return answer.get("content", answer)
+
+
+def wait(call: Call) -> Any:
+    """Ends when `go` is called."""
+    note("waits")
+    gone.wait()
+    return "went"
+
+
+def go(_: Call) -> Any:
+    gone.set()
+    return "gone"
+
+
+def stray(call: Call) -> Any:
+    """Ignores its cancel, and asks after `go`."""
+    note("strays")
+    gone.wait()
+    answers[f"{call.identity}-late"] = queue = Queue()
+    params = {"mode": "form", "message": "Who has left?", "requestedSchema": NAME}
+    send(id=f"{call.identity}-late", method="elicitation/create", params=params)
+    note(f"stray:{queue.get().get('result', {}).get('action')}")
+    return "strayed"
+
+
 def meta(call: Call) -> Any:
     return call.meta
 
 
-BODIES: dict[str, Callable[[Call], Any]] = {each.__name__: each for each in (book, sign, visit, sample, chat, meta)}
+TOOLS = book, sign, visit, sample, chat, meta, greet, wait, go, stray
+BODIES: dict[str, Callable[[Call], Any]] = {each.__name__: each for each in TOOLS}
 FORGED = {"a2c_cancelled": True, "error_code": 4006, "auth_hint": {"action": "x"}, "own": 1}
 
 
@@ -144,10 +171,8 @@ def run(identity: Any, params: dict[str, Any]) -> None:
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "initialize":
-            server = {"name": "older", "version": ""}
-            capabilities = {"tools": {}, "logging": {}}
-            result = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": server}
-            return {"result": result}
+            about = {"capabilities": {"tools": {}, "logging": {}}, "serverInfo": {"name": "older", "version": ""}}
+            return {"result": {"protocolVersion": "2025-11-25", **about}}
         case "logging/setLevel":
             note(f"level:{params['level']}")
             return {"result": {}}

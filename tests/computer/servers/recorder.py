@@ -16,13 +16,9 @@ SCHEMA = {"type": "object"}
 WRONG = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "not a token"}}}
 TOOLS = [{"name": "seen", "inputSchema": SCHEMA}, {"name": "wrong", "inputSchema": WRONG}]
 CACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if IS_MODERN else {}
-HANDSHAKE = (
-    {"server/discover": {"supportedVersions": [REVISION], **ABOUT, **CACHED}}
-    if IS_MODERN
-    else {"initialize": {"protocolVersion": REVISION, **ABOUT}}
-)
+MODERN = {"server/discover": {"supportedVersions": [REVISION], **ABOUT, **CACHED}}
 RESULTS: dict[str, Any] = {
-    **HANDSHAKE,
+    **(MODERN if IS_MODERN else {"initialize": {"protocolVersion": REVISION, **ABOUT}}),
     "tools/list": {"tools": TOOLS, **CACHED},
     "resources/list": {"resources": [], **CACHED},
     "logging/setLevel": {},

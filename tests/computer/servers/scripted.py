@@ -2,7 +2,7 @@
 
 `answers`: what the calls of this `key` are answered with, one after the other, the last one again and again:
 `{"result": …}`, `{"error": …}`, `{"silent": 1}`, `{"ask": [requests], "then": …}` (to the client; without `then` the
-result holds its replies; `then` may be `{"ask_about": [methods]}`, about the task that the client has begun).
+result holds its replies).
 `tasks`: for each task id what `tasks/get` answers (`polls`), what follows an update (`updated`), and what
 `tasks/result` answers (`result`, one of the answers above). `notify`: notifications that are sent before the answer.
 The tool `heard` returns all that the client has sent.
@@ -20,18 +20,13 @@ heard: list[dict[str, Any]] = []
 answers: dict[str, list[dict[str, Any]]] = {}
 tasks: dict[str, dict[str, Any]] = {}
 asking: dict[str, dict[str, Any]] = {}
+ANY, NULLABLE = {"inputSchema": {"type": "object"}}, {"outputSchema": {"type": ["object", "null"]}}
+LONG = {"title": "A long one", "icons": [{"src": "data:image/png;base64,AA=="}]}
 TOOLS: list[dict[str, Any]] = [
-    {"name": "plain", "inputSchema": {"type": "object"}},
-    {
-        "name": "long",
-        "title": "A long one",
-        "icons": [{"src": "data:image/png;base64,AA=="}],
-        "inputSchema": {"type": "object"},
-        "outputSchema": {"type": ["object", "null"]},
-        "execution": {"taskSupport": "required"},
-    },
-    {"name": "maybe", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "optional"}},
-    {"name": "heard", "inputSchema": {"type": "object"}},
+    {"name": "plain", **ANY},
+    {"name": "long", **LONG, **ANY, **NULLABLE, "execution": {"taskSupport": "required"}},
+    {"name": "maybe", **ANY, "execution": {"taskSupport": "optional"}},
+    {"name": "heard", **ANY},
 ]
 
 
@@ -45,15 +40,7 @@ def next_of(script: list[Any]) -> Any:
 
 
 def answer(request: dict[str, Any], script: dict[str, Any]) -> None:
-    if "ask_about" in script:
-        waiting = {
-            "request": request,
-            "task": script["task"],
-            "left": script["ask_about"],
-            "replies": script["replies"],
-        }
-        ask_about(waiting)
-    elif "ask" in script:
+    if "ask" in script:
         ids = [f"{request['id']}-{number}" for number in range(len(script["ask"]))]
         waiting = {"request": request, "missing": set(ids), "replies": {}, "then": script.get("then")}
         for id_, asked in zip(ids, script["ask"], strict=True):
@@ -61,14 +48,6 @@ def answer(request: dict[str, Any], script: dict[str, Any]) -> None:
             send({"id": id_, **asked})
     elif "silent" not in script:
         send({"id": request["id"], **script})
-
-
-def ask_about(waiting: dict[str, Any]) -> None:
-    """Ask the client about a task that it has begun for us, one request after the other."""
-    method, *waiting["left"] = waiting["left"]
-    id_ = f"{len(heard)}-{method}"
-    asking[id_] = waiting
-    send({"id": id_, "method": method, "params": {"taskId": waiting["task"]}})
 
 
 def replied(waiting: dict[str, Any]) -> dict[str, Any]:
@@ -79,23 +58,11 @@ def reply(message: dict[str, Any]) -> None:
     waiting = asking.pop(message["id"], None)
     if waiting is None:
         return
-    if "task" in waiting:
-        waiting["replies"][message["id"].partition("-")[2]] = message
-        if waiting["left"]:
-            ask_about(waiting)
-        else:
-            answer(
-                waiting["request"], {"result": {"content": [], "structuredContent": {"replies": waiting["replies"]}}}
-            )
-        return
     waiting["missing"].discard(message["id"])
     waiting["replies"][message["id"].rpartition("-")[2]] = message
     if waiting["missing"]:
         return
-    then = waiting["then"] or replied(waiting)
-    if "ask_about" in then:
-        then |= {"task": message["result"]["task"]["taskId"], "replies": waiting["replies"]}
-    answer(waiting["request"], then)
+    answer(waiting["request"], waiting["then"] or replied(waiting))
 
 
 def call(request: dict[str, Any]) -> None:
@@ -145,9 +112,8 @@ def initialize(request: dict[str, Any]) -> None:
 
 
 def listed(name: str, items: list[Any]) -> dict[str, Any]:
-    return {
-        "result": {name: items, **({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if MODERN else {})}
-    }
+    cached = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    return {"result": {name: items, **(cached if MODERN else {})}}
 
 
 def read(request: dict[str, Any]) -> None:

@@ -34,6 +34,10 @@ async def main(url: str) -> None:
         await call("count", {"text": "x" * 20_000})
         with tracer.start_as_current_span("work with a list"):
             await agent.get_tools("laptop")
+        with tracer.start_as_current_span("work with a resource"):
+            (resource,) = (await agent.get_resources("laptop", "tools"))["resources"]
+            read = await agent.read_resource("laptop", "tools", resource["uri"])
+            print(resource["uri"], read["contents"][0]["text"], flush=True)
 
 
 def answer(question: Any) -> Any:

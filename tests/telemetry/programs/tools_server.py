@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -46,6 +47,12 @@ def fail() -> int:
 async def book(day: str, table: Annotated[Table, Resolve(ask)]) -> str:
     """Book a table."""
     return f"{day}: {table.people}"
+
+
+@server.resource(os.environ.get("DB_URL", "db://x"))
+def rows() -> str:
+    """All rows."""
+    return "no rows"
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ from opentelemetry import trace
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
-from a2c_smcp.computer.approval import approve_all
-from a2c_smcp.mcp_host.policy import HostPolicy
+from a2c_smcp.computer.consent.approval import approve_all
+from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.telemetry.exporting import export_traces
 
 
 async def main(url: str, state: Path, server: str) -> None:
     tracer = trace.get_tracer("program")
-    computer = Computer("laptop", approve=approve_all, policy=HostPolicy(calls_at_once=1))
+    computer = Computer("laptop", approve=approve_all, policy=HostLimits(calls_at_once=1))
 
     @computer.tool
     async def hold() -> str:

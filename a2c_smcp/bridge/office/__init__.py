@@ -1,1 +1,0 @@
-"""An office as the agent of a bridge knows it."""

@@ -1,1 +1,0 @@
-"""The parts of `a2c-smcp bridge`."""

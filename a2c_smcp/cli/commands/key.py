@@ -1,0 +1,245 @@
+"""`a2c-smcp key`: make an API key for a keys file, and list, end and replace the keys of a running Server."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from a2c_smcp.cli import options
+from a2c_smcp.cli.admin_client import AdminClient, moment, run_with, warn_missing
+from a2c_smcp.cli.errors import WrongUse
+from a2c_smcp.cli.terminal import Terminal, put_json, put_table, put_text
+from a2c_smcp.devices.transcript import is_fingerprint
+from a2c_smcp.protocol.names import fault_in
+from a2c_smcp.server.auth.api_keys import KeysFileError, change_keys, hash_key, new_key, read_entry
+
+_EXAMPLE = "Write one such as 2027-01-01T00:00:00Z, where Z is UTC, or 2027-01-01T00:00:00+08:00."
+
+
+class KeyRole(StrEnum):
+    """A role that a key may be limited to."""
+
+    agent = "agent"
+    computer = "computer"
+
+
+key = typer.Typer(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+
+
+@key.callback()
+def make(
+    context: typer.Context,
+    principal: Annotated[str | None, typer.Option(help="Who will hold the key; shown in the audit log.")] = None,
+    office: Annotated[
+        list[str] | None, typer.Option(help="An office they may enter, or a pattern; repeat for more. Default: any.")
+    ] = None,
+    role: Annotated[
+        list[KeyRole] | None, typer.Option(metavar="agent|computer", help="A role they may take. Default: either.")
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(help="A name they may use, or a pattern; repeat for more. Default: any.")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Until when, such as 2027-01-01T00:00:00Z. Default: for ever.")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="FINGERPRINT", help="The only device that may use it, as `a2c-smcp device` shows it."),
+    ] = None,
+    add_to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Add the entry to this keys file, made if there is none.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for a program to read.")] = False,
+) -> None:
+    """Make an API key, and the entry that lets its holder in; or list, revoke and rotate those of a running Server.
+
+    Without a command it makes a key. The Server keeps only the entry. The key itself is shown once, here, and cannot be
+    recovered from the entry. With --device it is worth nothing without the private key of that machine. The commands
+    need a Server that was started with --admin-key, and change its keys file at once.
+
+    Examples:
+
+    \b
+    a2c-smcp key --principal alice
+    a2c-smcp key --principal alice --role agent --office desk --office 'team-*' --add-to keys.json
+    a2c-smcp key --principal laptop --expires 2027-01-01T00:00:00Z --json
+    a2c-smcp key --principal laptop --role computer --device "$FINGERPRINT" --add-to keys.json
+    a2c-smcp key ls
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if principal is None:
+        raise WrongUse("--principal is missing", "Say who will hold the key, such as --principal alice.")
+    for flag, names in {"--principal": [principal], "--office": office, "--name": name}.items():
+        _check_names(flag, names or [])
+    _check_moment(expires)
+    _check_device(device)
+    fields = {
+        "principal": principal,
+        "offices": office,
+        "roles": [known.value for known in role or ()],
+        "names": name,
+        "expires": expires,
+        "device": device,
+    }
+    entry = {field: value for field, value in fields.items() if value not in (None, [])}
+    read_entry(entry)
+    new = new_key()
+    if add_to:
+        _add(add_to, {hash_key(new): entry})
+    _show(new, entry, add_to, as_json=as_json)
+
+
+_Key = Annotated[str, typer.Argument(metavar="ID", help="The id of the key, as `ls` shows it.", show_default=False)]
+_COLUMNS = ("id", "principal", "offices", "roles", "names", "expires", "connections", "device", "kept in")
+
+
+@key.command()
+@options.takes_options
+def ls(
+    *,
+    client: AdminClient,
+    as_json: options.AsJSON = False,
+) -> None:
+    """List the keys of a running Server by their ids: who holds them, for what, until when.
+
+    Examples:
+
+    \b
+    a2c-smcp key ls
+    a2c-smcp key ls --json
+    """
+    answer = run_with(client.get("keys"))
+    if as_json:
+        put_json(answer)
+        return
+    warn_missing(answer["missing"])
+    put_table(_COLUMNS, map(_cells, answer["keys"]))
+
+
+@key.command()
+@options.takes_options
+def revoke(
+    *,
+    key_id: _Key,
+    client: AdminClient,
+    as_json: options.AsJSON = False,
+) -> None:
+    """Remove a key from the keys file of a running Server. Its clients are disconnected at once.
+
+    Examples:
+
+    \b
+    a2c-smcp key revoke key-1a2b3c4d
+    """
+    changed = run_with(client.ask("DELETE", f"keys/{quote(key_id)}"))
+    if as_json:
+        put_json(changed)
+        return
+    _warn_differing(changed)
+    if changed["until_restart"]:
+        until = "until all processes of the Server are started again, with --redis for as long as the keys file has it"
+        how = "the Server cannot write that file. Delete the entry there"
+        Terminal().show(f"{key_id} is refused {until}: {how}", "yellow")
+        return
+    Terminal().show(f"{key_id} is revoked")
+
+
+@key.command()
+@options.takes_options
+def rotate(
+    *,
+    key_id: _Key,
+    grace: Annotated[
+        int, typer.Option("--grace", help="Seconds for which the old key stays valid.", min=0, max=366 * 86400)
+    ] = 3600,
+    client: AdminClient,
+    as_json: options.AsJSON = False,
+) -> None:
+    """Replace a key of a running Server by a new one that may do the same. The old one expires after --grace.
+
+    The new key is shown once, on stdout.
+
+    Examples:
+
+    \b
+    a2c-smcp key rotate key-1a2b3c4d
+    a2c-smcp key rotate key-1a2b3c4d --grace 0 --json
+    """
+    changed = run_with(client.ask("POST", f"keys/{quote(key_id)}/rotate", body={"grace": grace}))
+    if as_json:
+        put_json(changed)
+        return
+    _warn_differing(changed)
+    until = f"expires in {grace} s" if grace else "is no longer valid"
+    Terminal().show(f"The new key {changed['id']}, for its holder alone; {key_id} {until}:")
+    put_text(changed["key"])
+
+
+def _warn_differing(changed: dict[str, Any]) -> None:
+    warn_missing(changed["missing"])
+    if differing := changed["differing"]:
+        nodes = " and ".join(differing)
+        Terminal().show(f"{nodes} has another keys file: change that one, too, and send it SIGHUP", "yellow")
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    scope = (", ".join(row[name] or ("any",)) for name in ("offices", "roles", "names"))
+    expires = f"expired {moment(row['expires'])}" if row["expired"] else moment(row["expires"]) or "never"
+    place = "--api-key" if row["fixed"] else "keys file"
+    return row["id"], row["principal"], *scope, expires, str(row["connections"]), (row["device"] or "")[:12], place
+
+
+def _check_names(flag: str, names: list[str]) -> None:
+    if fault := next(filter(None, map(fault_in, names)), None):
+        raise WrongUse(f"{flag}: {fault}", "Choose another.")
+
+
+def _check_device(fingerprint: str | None) -> None:
+    if fingerprint is not None and not is_fingerprint(fingerprint):
+        remedy = "Run `a2c-smcp device` on that machine, and copy its 43 characters."
+        raise WrongUse("--device: that is no fingerprint", remedy)
+
+
+def _check_moment(text: str | None) -> None:
+    """Raises `WrongUse` for what is no date and time with a time zone, and for one in the past."""
+    if text is None:
+        return
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUse(f"--expires: {text!r} is no date and time", _EXAMPLE) from None
+    if moment.tzinfo is None:
+        raise WrongUse(f"--expires: {text!r} does not say its time zone", _EXAMPLE)
+    if moment <= datetime.now(UTC):
+        raise WrongUse(f"--expires: {text} is over", "Give a later one.")
+
+
+def _add(path: Path, entries: dict[str, Any]) -> None:
+    """Add entries to a keys file, which is replaced in one step and readable by its owner only. Raises `WrongUse`."""
+    try:
+        change_keys(path, lambda known: known | entries)
+    except KeysFileError as error:
+        raise WrongUse(str(error), "Correct that file, or name another with --add-to.") from None
+    except OSError as error:
+        raise WrongUse(f"{path}: cannot be written: {error.strerror}", "Name another file with --add-to.") from None
+
+
+def _show(new: str, entry: dict[str, Any], add_to: Path | None, *, as_json: bool) -> None:
+    entries = {hash_key(new): entry}
+    if as_json:
+        typer.echo(json.dumps({"key": new, "entries": entries}))
+        return
+    typer.echo("The key, for its holder alone (A2C_API_KEY or --api-key):", err=True)
+    typer.echo(new)
+    if add_to:
+        typer.echo(f"\nIts entry is in {add_to}. A running Server reads it on SIGHUP.", err=True)
+        return
+    typer.echo("\nThe entry, for the Server's keys file:", err=True)
+    typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))

@@ -1,1 +1,0 @@
-"""Subcommands for the operator of a Server."""

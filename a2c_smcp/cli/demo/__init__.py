@@ -1,1 +1,0 @@
-"""What `a2c-smcp demo` shows: steps on one machine, and a cluster of three nodes."""

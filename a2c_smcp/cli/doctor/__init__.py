@@ -1,0 +1,1 @@
+"""The checks of `a2c-smcp doctor`."""

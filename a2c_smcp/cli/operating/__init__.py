@@ -1,1 +1,0 @@
-"""What commands for operators share: the interface of a Server, and how its answers are shown."""

@@ -1,1 +1,0 @@
-"""The owner's console and webhook, on the command line."""

@@ -1,0 +1,156 @@
+"""`--mcp`: every office of a Server as an MCP server at `/mcp/<office>`, mounted on that Server."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from a2c_smcp.cli.bridging import kept_file
+from a2c_smcp.cli.errors import WrongUse
+from a2c_smcp.cli.options import SHORTEST_KEY, WITHDRAW_AFTER
+from a2c_smcp.device_events import Sealing
+from a2c_smcp.endpoint import Endpoint
+from a2c_smcp.errors import NotPrivate
+from a2c_smcp.server.app import SMCPApp
+from a2c_smcp.server.auth.api_keys import new_key
+from a2c_smcp.server.http_requests import CONSOLE_PATH
+from a2c_smcp.server.run import address_of, listen
+from a2c_smcp.web import is_loopback, under_new_name
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_IDLE = 60
+"""Seconds after the last request of an MCP client until its agent leaves the office."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MCPOptions:
+    """`issuer` is the one that tokens must have, if the Server accepts tokens.
+
+    With `e2e`, calls are sealed between this Server's own agents and computers. MCP clients are not the end of that
+    seal, this process is: it reads along.
+    """
+
+    idle: float = DEFAULT_IDLE
+    withdraw_after: float = WITHDRAW_AFTER
+    issuer: str | None = None
+    e2e: Sealing = "off"
+
+    @property
+    def authorization_servers(self) -> tuple[str, ...]:
+        """Where MCP clients may get a token. An issuer that is no URL tells them nothing."""
+        is_url = self.issuer is not None and urlsplit(self.issuer).scheme in ("http", "https")
+        return (self.issuer,) if self.issuer and is_url else ()
+
+
+def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socket:
+    """Serves the offices of a Server that clients reach at the URL `place`.
+
+    Returns the listener on which the Server must serve its own agents.
+    """
+    # MCP's SDK takes a second to import: a Server without --mcp does not wait for it.
+    from a2c_smcp.bridge.office import BridgeOptions
+    from a2c_smcp.bridge.on_server import PREFIXES, Occupant, OfficesAsMCPServers, SeatOptions
+    from a2c_smcp.cli.bridging import explain_with
+
+    def bridge(occupant: Occupant) -> BridgeOptions:
+        office = occupant.office
+        return BridgeOptions(
+            names_file=_names_file(place, office),
+            explain=explain_with(place, office, None),
+            max_request=app.settings.limits.max_message,
+            withdraw_after=options.withdraw_after,
+        )
+
+    own = listen("127.0.0.1", 0)
+    seats = SeatOptions(
+        idle=options.idle,
+        bridge=bridge,
+        e2e=options.e2e,
+        origin=Endpoint(url=place).origin,
+        on_seen=app.observation.report,
+        on_refused=app.hub.refuse_handshake,
+        on_call_refused=app.observation.report_refused,
+    )
+    url = f"http://{address_of(own)}"
+    app.mount(OfficesAsMCPServers(app, url, options.authorization_servers, seats), *PREFIXES)
+    return own
+
+
+def _names_file(place: str, office: str) -> Path | None:
+    """The file of the names of tools, which a restart keeps; `None` if there is no place for it."""
+    try:
+        return kept_file(place, office, "json")
+    except (OSError, NotPrivate) as error:
+        logger.warning("names of tools may change with a restart: %s", error)
+        return None
+
+
+def mcp_url(place: str, office: str | None = None) -> str:
+    """The URL of an office as an MCP server; without one, how it is made."""
+    return f"{place}/mcp/{'<office>' if office is None else quote(office, safe='')}"
+
+
+def check_processes(workers: int | None, *, with_mcp: bool) -> None:
+    """Raises `WrongUse`: what an MCP client has begun in one process is unknown in the others."""
+    if workers and with_mcp:
+        raise WrongUse(
+            "--mcp needs one process, because an MCP session lives in one, and --workers starts several",
+            "Leave out --workers, or run `a2c-smcp bridge --office OFFICE --port 7100` beside this Server.",
+        )
+
+
+# `--admin-key` and `--console`: what operators are served, and the link that is printed for them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorOptions:
+    """The admin key, and whether there are pages. `is_link`: nobody knows the key, the pages are opened by a link."""
+
+    key: str | None = field(default=None, repr=False)
+    has_console: bool = False
+    is_link: bool = False
+
+
+def operator_options(
+    key: str | None, api_keys: Sequence[str], *, console: bool, host: str, is_shared: bool
+) -> OperatorOptions:
+    """Raises `WrongUse`. Clients are not admitted by the admin key, also if it is in a keys file."""
+    if key is not None and len(key) < SHORTEST_KEY:
+        raise WrongUse(
+            f"The admin key has fewer than {SHORTEST_KEY} characters, and can be guessed",
+            f"Here is a new one that you can use: {new_key()}",
+        )
+    if key is not None and key in api_keys:
+        raise WrongUse(
+            "--admin-key and --api-key are the same, and a client's key must not open the operator's interface",
+            f"Here is another admin key that you can use: {new_key()}",
+        )
+    if console and key is None and (is_shared or not is_loopback(host)):
+        raise WrongUse(
+            "--console needs an admin key, unless one process serves this machine alone",
+            f"Give --admin-key; here is one that you can use: {new_key()}",
+        )
+    is_link = console and key is None
+    return OperatorOptions(key=new_key() if is_link else key, has_console=console, is_link=is_link)
+
+
+def mount_console(app: SMCPApp, options: OperatorOptions) -> Callable[[str], str]:
+    """Serves the pages. Returns a function that says where they are, of a Server that is reached at a URL."""
+    from a2c_smcp.console.operator.console import OperatorConsole
+
+    assert app.operations
+    assert app.admin_access
+    assert options.key
+    console = OperatorConsole(app.operations, app.admin_access, options.key, has_form=not options.is_link)
+    app.mount(console, CONSOLE_PATH, has_cors=False)
+
+    def address(place: str) -> str:
+        named = under_new_name(place)
+        return console.link(named) if options.is_link else f"{named}{CONSOLE_PATH}/"
+
+    return address

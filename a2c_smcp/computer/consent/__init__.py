@@ -1,0 +1,1 @@
+"""Decisions of a computer's owner: approvals, policies, pinned tools, scanners."""

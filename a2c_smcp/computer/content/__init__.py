@@ -1,0 +1,1 @@
+"""Everything that agents read from a computer: resources, prompts, desktops, blobs, skills."""

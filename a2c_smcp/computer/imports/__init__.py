@@ -1,1 +1,0 @@
-"""Configurations of other programs: found, read, converted into ours; and ours exported for them."""

@@ -1,1 +1,0 @@
-"""Inputs: the values behind `${input:id}` in server configurations."""

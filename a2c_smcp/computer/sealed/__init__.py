@@ -1,1 +1,0 @@
-"""Requests that only this computer can read, and answers that it signs (WIRE §10)."""

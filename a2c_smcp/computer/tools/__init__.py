@@ -1,1 +1,0 @@
-"""Which tools a Computer offers, under which names."""

@@ -1,1 +1,0 @@
-"""What all our web servers share."""

@@ -1,1 +1,0 @@
-"""Who sits in which office on this node, and who is told of changes."""

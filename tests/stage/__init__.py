@@ -1,0 +1,1 @@
+"""Shared pieces of tests: programs, clients and servers that several folders use."""
