@@ -26,6 +26,7 @@ from a2c_smcp.server.run import address_of, listen, serving
 from tests.fast import forbidden_processes, is_fast
 from tests.peer import Peer, Wire
 from tests.valkey import Valkey, running_valkey
+from tests.waiting import until
 from tests.web_server import by_uvicorn
 from tests.workers import Workers, number_of_workers
 
@@ -79,12 +80,22 @@ class Hub:
 
     def __init__(self, apps: Sequence[SMCPApp], addresses: Sequence[str]) -> None:
         self.app = apps[0]
+        self._directories = [app.settings.directory for app in apps if app.settings.directory]
         self.urls = [f"http://{address}" for address in addresses]
         self._turns = cycle(self.urls)
 
     @property
     def url(self) -> str:
         return next(self._turns)
+
+    async def agree(self, office_id: str) -> None:
+        """Waits until each node that has looked at this office knows what one of them has acknowledged."""
+
+        def versions() -> set[int]:
+            offices = [directory.cached_office(office_id) for directory in self._directories]
+            return {office.version for office in offices if office}
+
+        await until(lambda: len(versions()) < 2)
 
 
 @asynccontextmanager
@@ -218,7 +229,9 @@ async def connect(shared_hub: Hub) -> AsyncIterator[Callable[..., Any]]:
     async with AsyncExitStack() as stack:
 
         async def start(hub: Hub | None = None, transport: str = "websocket", **options: Any) -> Peer:
-            peer = await Peer.connect((hub or shared_hub).url, transports=TRANSPORTS[transport], **options)
+            asked = hub or shared_hub
+            peer = await Peer.connect(asked.url, transports=TRANSPORTS[transport], **options)
+            peer.agree = asked.agree
             stack.push_async_callback(peer.close)
             return peer
 
@@ -231,7 +244,9 @@ async def connect_wire(shared_hub: Hub) -> AsyncIterator[Callable[..., Any]]:
     async with AsyncExitStack() as stack:
 
         async def start(hub: Hub | None = None, **options: Any) -> Wire:
-            wire = await Wire.connect((hub or shared_hub).url, **options)
+            asked = hub or shared_hub
+            wire = await Wire.connect(asked.url, **options)
+            wire.agree = asked.agree
             stack.push_async_callback(wire.close)
             return wire
 

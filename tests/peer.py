@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +14,12 @@ import socketio
 NAMESPACE = "/smcp"
 PATIENCE = 30.0
 """A bound against hanging, nothing that is measured."""
+
+SEATINGS = ("server:join_office", "server:leave_office")
+
+
+async def _one_node(_: str) -> None:
+    """A Server of one node agrees with itself."""
 
 
 class Peer:
@@ -26,6 +32,7 @@ class Peer:
         self.heard: list[tuple[str, Any]] = []
         self.asked: list[tuple[str, Any]] = []
         self._answers: dict[str, Callable[[Any], Any]] = {}
+        self.agree: Callable[[str], Awaitable[None]] = _one_node
         self._news = asyncio.Condition()
         client.on("*", self._on_event, namespace=NAMESPACE)
 
@@ -46,9 +53,16 @@ class Peer:
         return str(self.client.get_sid(NAMESPACE))
 
     async def ask(self, event: str, *data: Any) -> Any:
-        """Emits and waits for the ack; several ack arguments come as a tuple."""
+        """Emits and waits for the ack; several ack arguments come as a tuple.
+
+        On several nodes an ack of a change of seats says that one node knows it: waits for the others.
+        """
         payload = data[0] if len(data) == 1 else data
-        return await self.client.call(event, payload, namespace=NAMESPACE, timeout=PATIENCE)
+        answer = await self.client.call(event, payload, namespace=NAMESPACE, timeout=PATIENCE)
+        if event in SEATINGS and isinstance(payload, dict):
+            for office in {str(payload.get("office_id")), self.office}:
+                await self.agree(office)
+        return answer
 
     async def join(self, role: str, name: str, office: str, **more: Any) -> Any:
         """Joins, and fails the test unless that is accepted."""
@@ -129,6 +143,7 @@ class Wire:
     def __init__(self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._session = session
         self.socket = socket
+        self.agree: Callable[[str], Awaitable[None]] = _one_node
 
     @classmethod
     async def open(cls, url: str, query: str = "", **options: Any) -> Wire:
@@ -173,6 +188,7 @@ class Wire:
     async def join(self, role: str, name: str, office: str, **more: Any) -> None:
         request = json.dumps({"role": role, "name": name, "office_id": office, **more})
         assert await self.ask(f'42{NAMESPACE},1["server:join_office",{request}]', 1) == [True, None]
+        await self.agree(office)
 
     async def ask(self, frame: str, ack: int) -> Any:
         """Sends a frame and returns the arguments of the ack with this id."""
