@@ -80,22 +80,13 @@ class Hub:
 
     def __init__(self, apps: Sequence[SMCPApp], addresses: Sequence[str]) -> None:
         self.app = apps[0]
-        self._directories = [app.settings.directory for app in apps if app.settings.directory]
+        self.directories = [app.settings.directory for app in apps if app.settings.directory]
         self.urls = [f"http://{address}" for address in addresses]
         self._turns = cycle(self.urls)
 
     @property
     def url(self) -> str:
         return next(self._turns)
-
-    async def agree(self, office_id: str) -> None:
-        """Waits until each node that has looked at this office knows what one of them has acknowledged."""
-
-        def versions() -> set[int]:
-            offices = [directory.cached_office(office_id) for directory in self._directories]
-            return {office.version for office in offices if office}
-
-        await until(lambda: len(versions()) < 2)
 
 
 @asynccontextmanager
@@ -223,15 +214,28 @@ async def serve(hosting: str, store: str | None) -> AsyncIterator[Callable[..., 
         yield start
 
 
+def _agreement(hub: Hub) -> Callable[[str], Awaitable[None]] | None:
+    """Waits until both nodes, if they have looked at an office, know what one of them has acknowledged."""
+    directories = hub.directories if isinstance(hub, Hub) and len(hub.urls) > 1 else []
+
+    def versions(office_id: str) -> set[int]:
+        offices = [directory.cached_office(office_id) for directory in directories]
+        return {office.version for office in offices if office}
+
+    async def agree(office_id: str) -> None:
+        await until(lambda: len(versions(office_id)) < 2)
+
+    return agree if directories else None
+
+
 @pytest.fixture
 async def connect(shared_hub: Hub) -> AsyncIterator[Callable[..., Any]]:
     """Connects a client: `await connect()` to the shared Server, `await connect(hub, auth=…)` to another."""
     async with AsyncExitStack() as stack:
 
         async def start(hub: Hub | None = None, transport: str = "websocket", **options: Any) -> Peer:
-            asked = hub or shared_hub
-            peer = await Peer.connect(asked.url, transports=TRANSPORTS[transport], **options)
-            peer.agree = asked.agree
+            peer = await Peer.connect((hub or shared_hub).url, transports=TRANSPORTS[transport], **options)
+            peer.agree = _agreement(hub or shared_hub)
             stack.push_async_callback(peer.close)
             return peer
 
@@ -244,9 +248,8 @@ async def connect_wire(shared_hub: Hub) -> AsyncIterator[Callable[..., Any]]:
     async with AsyncExitStack() as stack:
 
         async def start(hub: Hub | None = None, **options: Any) -> Wire:
-            asked = hub or shared_hub
-            wire = await Wire.connect(asked.url, **options)
-            wire.agree = asked.agree
+            wire = await Wire.connect((hub or shared_hub).url, **options)
+            wire.agree = _agreement(hub or shared_hub)
             stack.push_async_callback(wire.close)
             return wire
 

@@ -18,10 +18,6 @@ PATIENCE = 30.0
 SEATINGS = ("server:join_office", "server:leave_office")
 
 
-async def _one_node(_: str) -> None:
-    """A Server of one node agrees with itself."""
-
-
 class Peer:
     """A python-socketio client that remembers what it hears and answers what it is told to."""
 
@@ -32,7 +28,7 @@ class Peer:
         self.heard: list[tuple[str, Any]] = []
         self.asked: list[tuple[str, Any]] = []
         self._answers: dict[str, Callable[[Any], Any]] = {}
-        self.agree: Callable[[str], Awaitable[None]] = _one_node
+        self.agree: Callable[[str], Awaitable[None]] | None = None
         self._news = asyncio.Condition()
         client.on("*", self._on_event, namespace=NAMESPACE)
 
@@ -59,7 +55,7 @@ class Peer:
         """
         payload = data[0] if len(data) == 1 else data
         answer = await self.client.call(event, payload, namespace=NAMESPACE, timeout=PATIENCE)
-        if event in SEATINGS and isinstance(payload, dict):
+        if self.agree and event in SEATINGS and isinstance(payload, dict):
             for office in {str(payload.get("office_id")), self.office}:
                 await self.agree(office)
         return answer
@@ -143,7 +139,7 @@ class Wire:
     def __init__(self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._session = session
         self.socket = socket
-        self.agree: Callable[[str], Awaitable[None]] = _one_node
+        self.agree: Callable[[str], Awaitable[None]] | None = None
 
     @classmethod
     async def open(cls, url: str, query: str = "", **options: Any) -> Wire:
@@ -188,7 +184,8 @@ class Wire:
     async def join(self, role: str, name: str, office: str, **more: Any) -> None:
         request = json.dumps({"role": role, "name": name, "office_id": office, **more})
         assert await self.ask(f'42{NAMESPACE},1["server:join_office",{request}]', 1) == [True, None]
-        await self.agree(office)
+        if self.agree:
+            await self.agree(office)
 
     async def ask(self, frame: str, ack: int) -> Any:
         """Sends a frame and returns the arguments of the ack with this id."""
