@@ -43,7 +43,7 @@ async def test_tab_completes_commands_servers_tools_and_arguments(opens: Opens) 
     prompt = await opens({"good": [str(GOOD)]})
     for typed, meant in {
         "he": "help",
-        "server resta": "server restart",
+        "mcp resta": "mcp restart",
         "logs g": "logs good",
         "call ad": "call add",
         "call touch_window u": "call touch_window uri=",
@@ -51,15 +51,15 @@ async def test_tab_completes_commands_servers_tools_and_arguments(opens: Opens) 
         prompt.types(typed + TAB)
         await prompt.line(meant)
         await prompt.interrupts()
-    prompt.types("server " + TAB)
-    await prompt.shows(re.compile(r"restart +Stop and start a server"))
+    prompt.types("mcp " + TAB)
+    await prompt.shows(re.compile(r"restart +Stop and start an MCP server"))
     await prompt.interrupts()
     await prompt.quits()
 
 
 async def test_a_server_is_added_used_looked_at_and_removed(opens: Opens) -> None:
     prompt = await opens(columns=1000)  # the line must not wrap, however long the path of the checkout is
-    await prompt.enters(f"server add good {shlex.join([sys.executable, str(GOOD)])}")
+    await prompt.enters(f"mcp try good {shlex.join([sys.executable, str(GOOD)])}")
     await prompt.shows("good is here until this program ends")
     await prompt.enters("tools good", re.compile(r"add +good +asks +Add two numbers\."))
     await prompt.enters("call add a=2 b=3", "\n5\n")
@@ -67,7 +67,7 @@ async def test_a_server_is_added_used_looked_at_and_removed(opens: Opens) -> Non
     await prompt.enters("status", re.compile(r"good +ready +9 +0 +2 +[\d.]+ m?s"))
     await prompt.enters("desktop", "window://good/one?priority=5")
     await prompt.enters("history", re.compile(r'good +add +done +\{"a": 2, "b": 3\}'))
-    await prompt.enters("server rm good", "good is removed")
+    await prompt.enters("mcp remove good", "good is removed")
     await prompt.enters("tools", "no tools")
     await prompt.quits()
 
@@ -159,15 +159,21 @@ async def test_wrong_lines_are_answered_with_what_to_write(opens: Opens) -> None
     prompt = await opens()
     for line, answer in {
         "frobnicate": "'frobnicate' is no command: help lists them",
-        "server": "usage: server add NAME COMMAND…, or server rm SERVER",
-        "server start": "usage: server start SERVER",
+        "mcp": "usage: mcp add NAME [-- npx|uvx PACKAGE…], or mcp update",
+        "mcp add good": "Say where the MCP server comes from, once.",
+        "mcp add x --network api.example:443 -- uvx y": "a sandbox does not tell hosts apart",
+        "mcp add x --config y -- uvx y": "--config is for the command line",
+        "mcp add x --nonsense": "No such option: --nonsense",
+        "mcp update": "has no server that `add` installed",
+        "mcp remove nobody": "There is no MCP server 'nobody' in servers.json",
+        "mcp start": "usage: mcp start SERVER",
         "logs nowhere": "there is no server 'nowhere'. There are no MCP servers at all.",
         "call nothing": "there is no tool 'nothing': tools lists them",
         "call 'open": "a quotation mark is not closed",
         "inputs set nothing": "there is no input 'nothing': inputs list shows them",
         "y": "no request waited for an answer when this line was begun",
         "approve forget planner": "nothing like that is allowed to planner",
-        "server add x {": "not JSON",
+        "mcp try x {": "not JSON",
         "history many": "'many' is no number of calls",
     }.items():
         await prompt.enters(line, lambda screen, answer=answer: answer in screen.text.replace("\n", ""))
@@ -194,7 +200,7 @@ async def test_inputs_are_set_and_cleared_and_secrets_are_shown_nowhere(opens: O
     await prompt.enters("logs asks", "['-c',")
     await prompt.enters('call add {"a": 1, "b": "hunter22"}', "params/b")
     await prompt.enters("inputs set token hunter22", "the value is asked for, so that it is not seen")
-    await prompt.enters("server add other no-such-command --api-key hunter55", "other: failed")
+    await prompt.enters("mcp try other no-such-command --api-key hunter55", "other: failed")
     await prompt.line()
     await prompt.enters("inputs clear token", "token is forgotten")
     await prompt.asks("Token:")
@@ -208,7 +214,7 @@ async def test_inputs_are_set_and_cleared_and_secrets_are_shown_nowhere(opens: O
     assert mode_of(history) == 0o600
     assert "hunter" not in history.read_text()
     assert "inputs set token\n" in history.read_text()
-    assert "server add other no-such-command --api-key" in history.read_text()
+    assert "mcp try other no-such-command --api-key" in history.read_text()
 
 
 async def test_lines_are_remembered_in_the_next_run(opens: Opens) -> None:
