@@ -10,6 +10,7 @@ import re
 import shlex
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,11 +19,13 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import ApprovalRefused, ComputerLeft
+from a2c_smcp.mcp_host.processes.plan import possible
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.computer.hosted import pids_with
 from tests.computer.supervised import SERVERS, all_gone, eventually
 from tests.on_disk import mode_of
 from tests.stage.prompt import BACKSPACE, CTRL_C, CTRL_D, ENTER, TAB, UP, Opens, asks, opens, planner
+from tests.stage.registries import Registries, registries
 
 __all__ = ["opens", "planner"]
 from tests.stage.computer_program import GOOD, HANGS
@@ -70,6 +73,46 @@ async def test_a_server_is_added_used_looked_at_and_removed(opens: Opens) -> Non
     await prompt.enters("mcp remove good", "good is removed")
     await prompt.enters("tools", "no tools")
     await prompt.quits()
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Registries]:
+    with registries() as served:
+        for name, value in {**served.environ, "XDG_DATA_HOME": str(tmp_path / "data")}.items():
+            monkeypatch.setenv(name, value)
+        served.pypi("clock-server", "1.0.0")
+        yield served
+
+
+@pytest.mark.covers("add")
+@pytest.mark.skipif(not possible().ports, reason="this kernel's Landlock has no TCP ports")
+async def test_an_mcp_server_is_added_to_the_file_updated_and_removed(
+    opens: Opens, index: Registries, tmp_path: Path
+) -> None:
+    prompt = await opens({"good": [str(GOOD)]}, columns=1000)
+    before = (tmp_path / "servers.json").read_text()
+    await prompt.enters("mcp add clock -- uvx clock-server --zone UTC", "publisher: Ann (as the package says)")
+    await prompt.answers("Install it, and add it to servers.json? [y/N]:", "", "Nothing was added")
+    assert (tmp_path / "servers.json").read_text() == before
+    await prompt.enters("mcp add clock --env API_TOKEN=hunter55 -- uvx clock-server --zone UTC", "network:")
+    await prompt.answers("Install it, and add it to servers.json? [y/N]:", "y", "clock: ready")
+    await prompt.shows("added clock to")
+    await prompt.line()
+    await prompt.enters("call words", "\n--zone UTC\n")
+    await prompt.enters("mcp list", re.compile(r"clock +clock-server +1\.0\.0 +PyPI +yes"))
+    index.pypi("clock-server", "2.0.0", tools=("words", "late"))
+    await prompt.enters("mcp update clock", "1.0.0 → 2.0.0")
+    await prompt.answers("Install it? [y/N]:", "y", "new tools: late")
+    await prompt.answers("Its tools change. Use it? [y/N]:", "y", "updated clock to clock-server 2.0.0")
+    await prompt.line()
+    await prompt.enters("mcp update clock", "2.0.0 is the newest one")
+    await prompt.enters("mcp remove clock")
+    await prompt.answers("Remove clock? [y/N]:", "y", "removed clock from")
+    assert json.loads((tmp_path / "servers.json").read_text()) == json.loads(before)
+    await prompt.enters("tools clock", "no tools")
+    await prompt.quits()
+    assert "the configuration has changed" not in prompt.screen.text
+    assert "hunter" not in (tmp_path / "a2c-smcp" / "prompt_history").read_text()
 
 
 async def test_the_error_of_a_server_is_forgotten_once_it_is_ready(opens: Opens, tmp_path: Path) -> None:

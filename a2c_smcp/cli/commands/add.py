@@ -46,7 +46,7 @@ class ServersChange(NamedTuple):
     yes: bool
     make: Callable[[ServersFile, Dialog], Awaitable[str]]
     typed: Mapping[str, Any] = {}
-    """The part of an entry that may hold secrets."""
+    """A configuration of what may hold secrets."""
 
 
 class TerminalDialog:
@@ -180,8 +180,7 @@ def _add(
         scripts=scripts,
         unchecked=unchecked,
     )
-    typed = {"command": "x", "args": words or [], "env": dict(each.partition("=")[::2] for each in env or ())}
-    return ServersChange(name, config, yes, partial(additions.add, wanted), {"url": url} if url else typed)
+    return ServersChange(name, config, yes, partial(additions.add, wanted), wanted.typed())
 
 
 @options.takes_options

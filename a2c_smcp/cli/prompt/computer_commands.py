@@ -46,7 +46,7 @@ def _change(verb: str) -> Run[Console]:
             raise BadLine(problem.format_message()) from None
         if change.config:
             raise BadLine("--config is for the command line: here, the file of this computer is changed")
-        console.computer.mask.add(secrets_of({"servers": {change.name: change.typed}}).found, change.name)
+        console.computer.mask.add(secrets_of(change.typed).found, change.name)
         file = console.files.file_of(change.name)
 
         @contextmanager

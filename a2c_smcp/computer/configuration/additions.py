@@ -94,6 +94,12 @@ class Wanted:
             raise NotDone(f"{wrong}: not NAME=VALUE, as its environment needs", remedy, is_wrong=True)
         return {name: value for name, _, value in pairs}
 
+    def typed(self) -> dict[str, Any]:
+        """The words that may hold secrets, as a configuration."""
+        env = dict(each.partition("=")[::2] for each in self.env)
+        command = {"command": "x", "args": [*(self.words or ())], "env": env}
+        return {"servers": {self.name: {"server_parameters": {"url": self.url} if self.url else command}}}
+
     def sandbox(self, data: Path) -> dict[str, Any]:
         """The `sandbox` of its entry. Raises `NotDone`."""
         for path in (*self.read, *self.write):

@@ -143,7 +143,7 @@ class ChangePage:
 
     def _text(self, view: View, text: str) -> str:
         said = view.words(text.english, **text.values) if isinstance(text, Said) else text
-        return self._state.computer.mask.text(said)
+        return self._state.computer.mask.logged(said)
 
     def _question(self, view: View, change: ChangeUnderWay) -> Html:
         words = view.words
@@ -167,7 +167,7 @@ class ChangePage:
             return tag("p", error.about, class_="empty")
         typed = change.typed if change and change.failed else {}
 
-        def field(name: str, label: str, about: str = "", **attributes: Attribute) -> Html:
+        def entry(name: str, label: str, about: str = "", **attributes: Attribute) -> Html:
             known: dict[str, Attribute] = {"name": name, "id": name, "autocomplete": "off", "spellcheck": "false"}
             value = typed.get(name, "")
             if attributes.pop("lines", False):
@@ -189,9 +189,9 @@ class ChangePage:
             tag("summary", words("What it may do")),
             tag("p", words("In its sandbox it reads its own package, and writes to its own data folder.")),
             network,
-            field("read", words("It may read"), words("Files or folders, one in each line."), lines=True),
-            field("write", words("It may change"), words("Files or folders, one in each line."), lines=True),
-            field("env", words("Environment"), words("NAME=VALUE, one in each line."), lines=True),
+            entry("read", words("It may read"), words("Files or folders, one in each line."), lines=True),
+            entry("write", words("It may change"), words("Files or folders, one in each line."), lines=True),
+            entry("env", words("Environment"), words("NAME=VALUE, one in each line."), lines=True),
             box("no_sandbox", words("Run it with all my rights, without a sandbox")),
             box("scripts", words("Let packages run code while they are installed")),
             data_key="more",
@@ -204,8 +204,8 @@ class ChangePage:
             button_form(
                 view,
                 "/change/add",
-                field("name", words("Name"), required=True),
-                field("start", words("Started by"), start, required=True),
+                entry("name", words("Name"), required=True),
+                entry("start", words("Started by"), start, required=True),
                 more,
                 tag("p", words("Nothing is installed before you have seen it and said yes."), class_="note"),
                 tag("div", tag("button", words("Look it up"), type="submit", class_="main"), class_="choices"),
@@ -240,19 +240,17 @@ class ChangePage:
             env=listed("env"),
             scripts="scripts" in form,
         )
-        env = dict(each.partition("=")[::2] for each in wanted.env)
-        entry = {"url": start} if words is None else {"command": "x", "args": words, "env": env}
-        self._state.computer.mask.add(secrets_of({"servers": {name: entry}}).found, name)
-        known = {key: value for key, value in typed.items() if key != "env"}
+        mask = self._state.computer.mask
+        mask.add(secrets_of(wanted.typed()).found, name)
+        known = {key: value for key, value in typed.items() if mask.logged(value) == value}
         self._begin(view, Said("Add {name}", name=name), name, partial(additions.add, wanted), known)
         return None
 
     def _begin_with(self, work: Callable[..., Awaitable[str]]) -> Action:
-        title = "Update {name}" if work is additions.update else "Remove {name}"
-
         async def act(view: View, form: Form) -> Response:
             name = first(form, "server")
-            self._begin(view, Said(title, name=name), name, partial(work, name))
+            title = Said("Update {name}", name=name) if work is additions.update else Said("Remove {name}", name=name)
+            self._begin(view, title, name, partial(work, name))
             return leads_to(change_page(view))
 
         return act

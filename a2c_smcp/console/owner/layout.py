@@ -318,6 +318,7 @@ CHINESE: Translations = {
     ),
     "Network": "网络",
     "none": "无",
+    "all": "全部",
     "HTTPS only (443)": "仅 HTTPS（443）",
     "web pages (443, 80)": "网页（443、80）",
     "It may read": "允许读取",
