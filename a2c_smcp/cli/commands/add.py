@@ -65,12 +65,9 @@ class TerminalDialog:
         self._conversations, self._show, self._yes, self._can_ask = conversations, show, yes, can_ask
         self.working, self.written = working, written
 
-    def show(self, line: str, style: str = "") -> None:
-        self._show(printable(f"  {line}"), style)
-
-    def facts(self, title: str, facts: Mapping[str, str]) -> None:
-        self._show(printable(title), "")
-        for what, text in facts.items():
+    def show(self, line: str, style: str = "", facts: Mapping[str, str] | None = None) -> None:
+        self._show(printable(f"  {line}" if facts is None else line), style)
+        for what, text in (facts or {}).items():
             if text:
                 self.show(f"{what + ':':<11}{text}")
 

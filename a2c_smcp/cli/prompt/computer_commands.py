@@ -30,7 +30,7 @@ from a2c_smcp.computer.configuration.packages import NotDone
 from a2c_smcp.computer.configuration.resolver import InputState
 from a2c_smcp.computer.consent.approval import OWNER
 from a2c_smcp.computer.secrets.rules import secrets_line, secrets_of
-from a2c_smcp.mcp_host.config.servers import parse_server, source
+from a2c_smcp.mcp_host.config.servers import source
 from a2c_smcp.protocol.results import CallToolResult
 
 
@@ -75,46 +75,6 @@ async def _list_servers(console: Console, arguments: list[str]) -> None:
     if not rows:
         raise BadLine("there are no MCP servers: mcp add adds one")
     console.draw(views.table([*rows[0]], [[str(cell or "") for cell in row.values()] for row in rows]))
-
-
-async def _try(console: Console, arguments: list[str]) -> BackgroundJob:
-    name, *words = arguments
-    if name in console.computer.status():
-        raise BadLine(f"there is an MCP server {name!r} already: mcp remove {name} removes it")
-    config = parse_server(_config(words), name)
-    console.computer.mask.add(secrets_of({"servers": {name: source(config)}}).found, name)
-
-    async def put() -> None:
-        await console.computer.put_server(config)
-        console.say(f"{config.name} is here until this program ends; a file given with --config keeps it")
-
-    return BackgroundJob(f"mcp try {name}", put)
-
-
-def _config(words: list[str]) -> dict[str, Any]:
-    """Return the configuration of a server from JSON, a URL, or a command with arguments. Raises `BadLine`."""
-    if words[0].startswith("{"):
-        try:
-            config: dict[str, Any] = json.loads(words[0])
-        except ValueError as error:
-            raise BadLine(f"not JSON: {error}") from None
-        return config
-    if words[0].startswith(("http://", "https://")):
-        return {"type": "streamable", "url": words[0]}
-    return {"command": words[0], "args": words[1:]}
-
-
-async def _remove(console: Console, arguments: list[str]) -> BackgroundJob | None:
-    name = arguments[0]
-    if name in console.files.servers or name not in console.computer.status():
-        return await _change("remove")(console, arguments)
-
-    async def remove() -> None:
-        await console.computer.remove_server(name)
-        console.errors.pop(name, None)
-        console.say(f"{name} is removed")
-
-    return BackgroundJob(f"mcp remove {name}", remove)
 
 
 def _job(verb: str, work: Callable[[Computer, str], Awaitable[None]]) -> Run[Console]:
@@ -167,9 +127,8 @@ SERVER_COMMANDS = (
         _change("add"),
     ),
     Command("mcp update", "[SERVER] [--to VERSION]", "Update what mcp add has installed.", _change("update")),
-    Command("mcp remove", "SERVER [--data]", "Stop an MCP server, and remove it.", _remove),
+    Command("mcp remove", "SERVER [--data]", "Stop an MCP server, and remove it.", _change("remove")),
     Command("mcp list", "", "Show the MCP servers of the file: packages, versions, sandboxes.", _list_servers),
-    Command("mcp try", "NAME COMMAND…", "Run a command, a URL or JSON as an MCP server until this program ends.", _try),
     Command("mcp start", "SERVER", "Start an MCP server.", _job("start", Computer.start)),
     Command("mcp stop", "SERVER", "Stop an MCP server.", _job("stop", Computer.stop)),
     Command("mcp restart", "SERVER", "Stop and start an MCP server.", _job("restart", Computer.restart)),

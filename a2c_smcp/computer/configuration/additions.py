@@ -53,10 +53,8 @@ class Said(str):
 class Dialog(Protocol):
     """The owner, who is shown a change and asked. Sentences may be `Said`."""
 
-    def show(self, line: str, style: str = "") -> None: ...
-
-    def facts(self, title: str, facts: Mapping[str, str]) -> None:
-        """Show facts by English names."""
+    def show(self, line: str, style: str = "", facts: Mapping[str, str] | None = None) -> None:
+        """Show a line, or a title with facts by English names."""
 
     def working(self, what: str) -> AbstractContextManager[object]:
         """Show that this goes on."""
@@ -198,7 +196,7 @@ async def _add_url(name: str, url: str, file: ServersFile, dialog: Dialog) -> Sa
     if parts.username or parts.password:
         raise NotDone("The URL has a user or a password", "Write it without, and sign in later.", is_wrong=True)
     _parsed({"url": url}, name)
-    dialog.facts(f"{name}: {url}", {"sees": Said("what agents send to its tools"), "file": str(file.path)})
+    dialog.show(f"{name}: {url}", facts={"sees": Said("what agents send to its tools"), "file": str(file.path)})
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         dialog.show(Said("not encrypted: others on the way can read and change what is sent"), "yellow")
     if not await dialog.agrees(Said("Add it?")):
@@ -270,10 +268,8 @@ class _Addition:
             }
         command = shlex.join([Path(release.command).name, *words])
         named = {**vars(self.spec), "name": self.wanted.name, "version": release.version}
-        self.dialog.facts(
-            Said("{name}: {package} {version}, from {registry}", **named),
-            {**_origin(release), "command": command, **limits},
-        )
+        title = Said("{name}: {package} {version}, from {registry}", **named)
+        self.dialog.show(title, facts={**_origin(release), "command": command, **limits})
         if release.scripts:
             names = ", ".join(release.scripts)
             left_out = Said("{names}: want to run code now, which is left out (--install-scripts)", names=names)
@@ -355,10 +351,7 @@ async def _first_start(file: ServersFile, name: str, installed: Installed, dialo
     for warning in status.warnings:
         dialog.show(Said("sandbox: {warning}", warning=warning), "yellow")
     if tools is not None:
-        has_one, count = len(tools) == 1, len(tools)
-        dialog.show(
-            Said("it started, and has 1 tool") if has_one else Said("it started, and has {count} tools", count=count)
-        )
+        dialog.show(Said("it started; tools: {count}", count=len(tools)))
         installed = replace(installed, tools={tool["name"]: _digest(tool) for tool in tools})
         installed.keep()
         return installed
@@ -406,12 +399,10 @@ async def _update(
             release = await packages.resolve(spec, draft, scripts=scripts)
         done = {"name": name, "package": spec.package, "version": release.version}
         if release.version == old.release.version:
-            if to:
-                return Said("{name}: {package} {version} is that version", **done)
-            return Said("{name}: {package} {version} is the newest one", **done)
+            return Said("{name}: {package} {version} is installed already", **done)
         was, becomes = _origin(old.release), _origin(release)
         changed = {what: f"{was[what]} → {becomes[what]}" for what in was if was[what] != becomes[what]}
-        dialog.facts(f"{name}: {spec.package} {old.release.version} → {release.version}", changed)
+        dialog.show(f"{name}: {spec.package} {old.release.version} → {release.version}", facts=changed)
         if not await dialog.agrees(Said("Install it?")):
             raise NotDone(f"{name} stays as it is", _AGAIN)
         new = await _install(spec, release, draft, old.home, dialog, scripts=scripts)
@@ -455,12 +446,10 @@ async def remove(name: str, file: ServersFile, dialog: Dialog, *, data: bool = F
     package = installed_in(entry_of(file, name))
     stored = package.data if package and package.data.is_dir() and any(package.data.iterdir()) else None
     facts: dict[str, str] = {"file": str(file.path)}
-    if package:
-        facts["package"] = f"{package.spec.package} {package.release.version}"
     if stored:
         gone = Said("{folder}, which is removed", folder=stored)
         facts["data"] = gone if data else Said("{folder}, which stays", folder=stored)
-    dialog.facts(name, facts)
+    dialog.show(f"{name}: {package.spec.package} {package.release.version}" if package else name, facts=facts)
     if not await dialog.agrees(Said("Remove {name}?", name=name)):
         raise NotDone("Nothing was removed", _AGAIN)
     _save(file.without_entry(name), file, name, dialog)

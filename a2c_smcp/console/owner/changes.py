@@ -6,7 +6,7 @@ import asyncio
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -39,9 +39,9 @@ def may_update(state: OwnerState, name: str) -> bool:
 class ChangeUnderWay:
     """A change under way, as the `Dialog` of its owner, or how it ended. `typed` are the fields of its form."""
 
-    def __init__(self, state: OwnerState, title: str, typed: Mapping[str, str]) -> None:
-        self.title, self.typed, self._state = title, typed, state
-        self.lines: list[tuple[str, str] | tuple[str, Mapping[str, str]]] = []
+    def __init__(self, state: OwnerState, typed: Mapping[str, str]) -> None:
+        self.typed, self._state = typed, state
+        self.lines: list[tuple[str, str, Mapping[str, str] | None]] = []
         self.doing, self.since = "", 0.0
         self.question, self.asked, self.is_risk = "", 0, False
         self.answer: asyncio.Future[bool] | None = None
@@ -52,12 +52,8 @@ class ChangeUnderWay:
     def is_over(self) -> bool:
         return bool(self.done or self.failed)
 
-    def show(self, line: str, style: str = "") -> None:
-        self.lines.append((line, style))
-        self._changed()
-
-    def facts(self, title: str, facts: Mapping[str, str]) -> None:
-        self.lines.append((title, facts))
+    def show(self, line: str, style: str = "", facts: Mapping[str, str] | None = None) -> None:
+        self.lines.append((line, style, facts))
         self._changed()
 
     @contextmanager
@@ -130,16 +126,15 @@ class ChangePage:
             end = tag("p", text, class_="note good" if change.done else "note bad", role="status")
         else:
             end = self._question(view, change)
-        title = tag("h2", self._text(view, change.title))
-        return joined(back, tag("div", title, *lines, end, class_="card", data_key=f"change-{id(change)}"))
+        return joined(back, tag("div", *lines, end, class_="card", data_key=f"change-{id(change)}"))
 
-    def _line(self, view: View, text: str, more: str | Mapping[str, str]) -> Html:
+    def _line(self, view: View, text: str, style: str, facts: Mapping[str, str] | None) -> Html:
         shown = self._text(view, text)
-        if isinstance(more, str):
-            return tag("p", shown, class_=_KINDS.get(more, "note"))
-        facts = [(view.words(name), self._text(view, fact)) for name, fact in more.items() if fact]
-        rows = [tag("div", tag("dt", name), tag("dd", fact)) for name, fact in facts]
-        return joined(tag("h3", shown, class_="block"), tag("dl", *rows, class_="values") if rows else None)
+        if facts is None:
+            return tag("p", shown, class_=_KINDS.get(style, "note"))
+        known = [(view.words(name), self._text(view, fact)) for name, fact in facts.items() if fact]
+        rows = [tag("div", tag("dt", name), tag("dd", fact)) for name, fact in known]
+        return joined(tag("h3", shown), tag("dl", *rows, class_="values") if rows else None)
 
     def _text(self, view: View, text: str) -> str:
         said = view.words(text.english, **text.values) if isinstance(text, Said) else text
@@ -155,7 +150,8 @@ class ChangePage:
         question = self._text(view, change.question)
         asked = hidden("question", str(change.asked))
         form = button_form(view, "/change/answer", asked, tag("div", yes, no, class_="choices"))
-        return tag("div", tag("p", tag("strong", question)), form, data_key=question, data_announce=question)
+        asking = tag("p", tag("strong", question))
+        return tag("div", asking, form, class_="asking", data_key=question, data_announce=question)
 
     def _form(self, view: View) -> Html:
         words, change = view.words, self._change
@@ -177,25 +173,18 @@ class ChangePage:
             note = tag("div", about, class_="help") if about else None
             return tag("div", tag("label", label, for_=name), note, control, class_="field")
 
-        def box(name: str, label: str) -> Html:
-            ticked = tag("input", type="checkbox", name=name, value="yes", checked=name in typed)
-            return tag("label", ticked, tag("span", label), class_="option")
-
-        chosen = typed.get("network", "none")
+        each, chosen = words("One in each line."), typed.get("network", "none")
         networks = [tag("option", words(text), value=key, selected=key == chosen) for key, text in _NETWORK.items()]
         network = tag("label", words("Network"), tag("select", *networks, name="network"), class_="field")
         more = tag(
             "details",
             tag("summary", words("What it may do")),
-            tag("p", words("In its sandbox it reads its own package, and writes to its own data folder.")),
             network,
-            entry("read", words("It may read"), words("Files or folders, one in each line."), lines=True),
-            entry("write", words("It may change"), words("Files or folders, one in each line."), lines=True),
-            entry("env", words("Environment"), words("NAME=VALUE, one in each line."), lines=True),
-            box("no_sandbox", words("Run it with all my rights, without a sandbox")),
-            box("scripts", words("Let packages run code while they are installed")),
+            entry("read", words("It may read"), each, lines=True),
+            entry("write", words("It may change"), each, lines=True),
+            entry("env", words("Environment: NAME=VALUE"), each, lines=True),
             data_key="more",
-            open=bool(typed),
+            open=any(typed.get(name) for name in ("read", "write", "env")) or chosen != "none",
         )
         start = words("As its README gives it: npx -y PACKAGE …, uvx PACKAGE …, or the URL of a server.")
         return tag(
@@ -219,10 +208,9 @@ class ChangePage:
     async def _add(self, view: View, form: Form) -> Response | None:
         typed = {key: first(form, key).replace("\r", "").strip() for key in form}
         name, start = typed.get("name", ""), typed.get("start", "")
-        try:
+        words: list[str] | None = []
+        with suppress(ValueError):  # a quotation mark is not closed
             words = None if start.startswith(("http://", "https://")) else shlex.split(start)
-        except ValueError:
-            raise BadRequest(view.words("A quotation mark is not closed.")) from None
         if not name or words == []:
             raise BadRequest(view.words("A server needs a name, and a line that starts it or a URL."))
 
@@ -236,21 +224,18 @@ class ChangePage:
             read=[*map(Path, listed("read"))],
             write=[*map(Path, listed("write"))],
             network=typed.get("network", "none"),
-            no_sandbox="no_sandbox" in form,
             env=listed("env"),
-            scripts="scripts" in form,
         )
         mask = self._state.computer.mask
         mask.add(secrets_of(wanted.typed()).found, name)
         known = {key: value for key, value in typed.items() if mask.logged(value) == value}
-        self._begin(view, Said("Add {name}", name=name), name, partial(additions.add, wanted), known)
+        self._begin(view, name, partial(additions.add, wanted), known)
         return None
 
     def _begin_with(self, work: Callable[..., Awaitable[str]]) -> Action:
         async def act(view: View, form: Form) -> Response:
             name = first(form, "server")
-            title = Said("Update {name}", name=name) if work is additions.update else Said("Remove {name}", name=name)
-            self._begin(view, title, name, partial(work, name))
+            self._begin(view, name, partial(work, name))
             return leads_to(change_page(view))
 
         return act
@@ -258,7 +243,6 @@ class ChangePage:
     def _begin(
         self,
         view: View,
-        title: Said,
         name: str,
         make: Callable[[ServersFile, Dialog], Awaitable[str]],
         typed: Mapping[str, str] | None = None,
@@ -267,7 +251,7 @@ class ChangePage:
         if self._change and not self._change.is_over:
             raise BadRequest(view.words("Another change is under way."))
         file = self._state.files.file_of(name)
-        change = self._change = ChangeUnderWay(self._state, title, typed or {})
+        change = self._change = ChangeUnderWay(self._state, typed or {})
         change.task = self._state.tasks.spawn(change.run(make, file))
         self._state.changes.changed("change")
 
