@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import PATIENCE, Program, axe, of_kind, open_session, origin, watched
+from tests.browser.conftest import Program, axe, of_kind, open_session, origin, watched
 from tests.stage.registries import Registries, registries
 
 expect.set_options(timeout=15000)

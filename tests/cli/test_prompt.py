@@ -7,9 +7,7 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,17 +58,16 @@ async def test_tab_completes_commands_servers_tools_and_arguments(opens: Opens) 
     await prompt.quits()
 
 
-async def test_a_server_is_added_used_looked_at_and_removed(opens: Opens) -> None:
-    prompt = await opens(columns=1000)  # the line must not wrap, however long the path of the checkout is
-    await prompt.enters(f"mcp try good {shlex.join([sys.executable, str(GOOD)])}")
-    await prompt.shows("good is here until this program ends")
+async def test_a_server_is_used_looked_at_and_removed(opens: Opens) -> None:
+    prompt = await opens({"good": [str(GOOD)]}, columns=1000)  # no line may wrap, however long the path is
     await prompt.enters("tools good", re.compile(r"add +good +asks +Add two numbers\."))
     await prompt.enters("call add a=2 b=3", "\n5\n")
     await prompt.enters("call fail", "Error executing tool fail")
     await prompt.enters("status", re.compile(r"good +ready +9 +0 +2 +[\d.]+ m?s"))
     await prompt.enters("desktop", "window://good/one?priority=5")
     await prompt.enters("history", re.compile(r'good +add +done +\{"a": 2, "b": 3\}'))
-    await prompt.enters("mcp remove good", "good is removed")
+    await prompt.enters("mcp remove good")
+    await prompt.answers("Remove good? [y/N]:", "y", "removed good from")
     await prompt.enters("tools", "no tools")
     await prompt.quits()
 
@@ -105,7 +102,7 @@ async def test_an_mcp_server_is_added_to_the_file_updated_and_removed(
     await prompt.answers("Install it? [y/N]:", "y", "new tools: late")
     await prompt.answers("Its tools change. Use it? [y/N]:", "y", "updated clock to clock-server 2.0.0")
     await prompt.line()
-    await prompt.enters("mcp update clock", "2.0.0 is the newest one")
+    await prompt.enters("mcp update clock", "clock-server 2.0.0 is installed already")
     await prompt.enters("mcp remove clock")
     await prompt.answers("Remove clock? [y/N]:", "y", "removed clock from")
     assert json.loads((tmp_path / "servers.json").read_text()) == json.loads(before)
@@ -216,7 +213,6 @@ async def test_wrong_lines_are_answered_with_what_to_write(opens: Opens) -> None
         "inputs set nothing": "there is no input 'nothing': inputs list shows them",
         "y": "no request waited for an answer when this line was begun",
         "approve forget planner": "nothing like that is allowed to planner",
-        "mcp try x {": "not JSON",
         "history many": "'many' is no number of calls",
     }.items():
         await prompt.enters(line, lambda screen, answer=answer: answer in screen.text.replace("\n", ""))
@@ -243,7 +239,7 @@ async def test_inputs_are_set_and_cleared_and_secrets_are_shown_nowhere(opens: O
     await prompt.enters("logs asks", "['-c',")
     await prompt.enters('call add {"a": 1, "b": "hunter22"}', "params/b")
     await prompt.enters("inputs set token hunter22", "the value is asked for, so that it is not seen")
-    await prompt.enters("mcp try other no-such-command --api-key hunter55", "other: failed")
+    await prompt.enters("mcp add other -- docker run --api-key hunter55", "docker is not npx or uvx")
     await prompt.line()
     await prompt.enters("inputs clear token", "token is forgotten")
     await prompt.asks("Token:")
@@ -257,7 +253,7 @@ async def test_inputs_are_set_and_cleared_and_secrets_are_shown_nowhere(opens: O
     assert mode_of(history) == 0o600
     assert "hunter" not in history.read_text()
     assert "inputs set token\n" in history.read_text()
-    assert "mcp try other no-such-command --api-key" in history.read_text()
+    assert "mcp add other -- docker run --api-key" in history.read_text()
 
 
 async def test_lines_are_remembered_in_the_next_run(opens: Opens) -> None:

@@ -125,7 +125,7 @@ async def test_a_server_is_shown_added_updated_and_removed_without_another_conse
         "clock-server 1.0.0, from PyPI",
         "Ann (as the package says)",
         "none (443 would allow HTTPS)",
-        "4 tools",
+        "tools: 4",
     ):
         assert fact in page
     assert changed.file.read_text().startswith(WRITTEN.partition("// keep")[0] + "// keep")

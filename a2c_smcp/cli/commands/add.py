@@ -116,9 +116,21 @@ def _file(config: Path | None) -> ServersFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SandboxOptions:
-    """What an added server may do."""
+class AddOptions:
+    """The fields of `Wanted`."""
 
+    name: NewName
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- npx|uvx PACKAGE ARGS…", help="The line that starts it.", show_default=False),
+    ] = None
+    url: Annotated[str | None, option(None, "--url", "An MCP server that is reached over HTTP.")] = None
+    from_config: Annotated[
+        bool, option(None, "--from-config", "Install what an entry starts with npx or uvx until now.")
+    ] = False
+    env: Annotated[list[str] | None, option(None, "--env", "NAME=VALUE for its environment; repeat.")] = None
+    scripts: Scripts = False
+    unchecked: Annotated[bool, option(None, "--no-start", "Add it without a first start.")] = False
     read: Annotated[list[Path] | None, option(None, "--read", "File or folder that it may read; repeat for more.")] = (
         None
     )
@@ -130,23 +142,7 @@ class SandboxOptions:
 
 
 @options.takes_options
-def _add(
-    name: NewName,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="-- npx|uvx PACKAGE ARGS…", help="The line that starts it.", show_default=False),
-    ] = None,
-    url: Annotated[str | None, option(None, "--url", "An MCP server that is reached over HTTP.")] = None,
-    from_config: Annotated[
-        bool, option(None, "--from-config", "Install what an entry starts with npx or uvx until now.")
-    ] = False,
-    config: Config = None,
-    env: Annotated[list[str] | None, option(None, "--env", "NAME=VALUE for its environment; repeat.")] = None,
-    scripts: Scripts = False,
-    unchecked: Annotated[bool, option(None, "--no-start", "Add it without a first start.")] = False,
-    yes: Yes = False,
-    sandbox: SandboxOptions = SandboxOptions(),  # noqa: B008  # a frozen value, which Typer fills
-) -> ServersChange:
+def _add(added: AddOptions, config: Config = None, yes: Yes = False) -> ServersChange:
     """Add an MCP server: from npm, from PyPI, or at a URL.
 
     The exact version of a package is installed into a folder of that server, with the checksums that its registry
@@ -164,20 +160,8 @@ def _add(
     a2c-smcp add tracker --url https://tracker.example/mcp
     a2c-smcp add files --from-config
     """
-    wanted = Wanted(
-        name=name,
-        words=words,
-        url=url,
-        from_config=from_config,
-        read=sandbox.read or (),
-        write=sandbox.write or (),
-        network=sandbox.network,
-        no_sandbox=sandbox.no_sandbox,
-        env=env or (),
-        scripts=scripts,
-        unchecked=unchecked,
-    )
-    return ServersChange(name, config, yes, partial(additions.add, wanted), wanted.typed())
+    wanted = Wanted(**{key: value for key, value in vars(added).items() if value is not None})
+    return ServersChange(wanted.name, config, yes, partial(additions.add, wanted), wanted.typed())
 
 
 @options.takes_options

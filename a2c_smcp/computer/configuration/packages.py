@@ -25,7 +25,7 @@ from importlib.metadata import Distribution
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 from a2c_smcp.files import data_folder, private_folder, replace_file
@@ -404,18 +404,13 @@ def _pypi_start(spec: PackageSpec, folder: Path) -> list[str]:
     return [str(python), str(python.with_name(f"{name}.exe" if os.name == "nt" else name))]
 
 
-class _Installer(NamedTuple):
-    """Resolves a package in a draft, installs what was resolved, and says how it is started from a folder."""
-
-    resolve: Callable[..., Awaitable[Release]]
-    install: Callable[..., Awaitable[None]]
-    start: Callable[[PackageSpec, Path], list[str]]
-
-
-_INSTALLERS: dict[Registry, _Installer] = {
-    "npm": _Installer(_npm_resolve, _npm_install, _npm_start),
-    "PyPI": _Installer(_pypi_resolve, _pypi_install, _pypi_start),
+_INSTALLERS: dict[
+    Registry, tuple[Callable[..., Awaitable[Release]], Callable[..., Awaitable[None]], Callable[..., list[str]]]
+] = {
+    "npm": (_npm_resolve, _npm_install, _npm_start),
+    "PyPI": (_pypi_resolve, _pypi_install, _pypi_start),
 }
+"""Resolve a package in a draft, install what was resolved, and say how it is started from a folder."""
 
 
 # Folders
@@ -466,21 +461,21 @@ async def draft() -> AsyncIterator[Path]:
 
 async def resolve(spec: PackageSpec, folder: Path, *, scripts: bool) -> Release:
     """The exact version that would be installed in this draft. Raises `NotDone`."""
-    return await _INSTALLERS[spec.registry].resolve(spec, folder, scripts=scripts)
+    return await _INSTALLERS[spec.registry][0](spec, folder, scripts=scripts)
 
 
 async def install(spec: PackageSpec, release: Release, draft: Path, home: Path, *, scripts: bool) -> Installed:
     """Install what was resolved in the draft, and move it into the folder of its server. Raises `NotDone`."""
-    installer = _INSTALLERS[spec.registry]
-    await installer.install(spec, draft, scripts=scripts)
+    _, install_in, start = _INSTALLERS[spec.registry]
+    await install_in(spec, draft, scripts=scripts)
 
     folder = home / re.sub(r"[^\w.+-]", "_", release.version)
     await in_thread(_DELETE, folder)  # of the same version once: no configuration names it
 
     def moved() -> Installed:
-        installer.start(spec, draft)  # raises if there is no program
+        start(spec, draft)  # raises if there is no program
         draft.rename(folder)
-        installed = Installed(folder, spec, release, tuple(installer.start(spec, folder)))
+        installed = Installed(folder, spec, release, tuple(start(spec, folder)))
         installed.keep()
         return installed
 

@@ -44,23 +44,6 @@ async def trusting(differences: Sequence[object]) -> bool:
     return True
 
 
-async def watch(
-    computer: Computer,
-    paths: list[Path],
-    known: Configuration,
-    on_fault: Callable[[str], None],
-    consent: Consent | None = None,
-    refused: RefusedChanges[Configuration] | None = None,
-    interval: float = _INTERVAL,
-) -> None:
-    """Apply changes of the files until cancelled. While they are wrong, `on_fault` gets the reason and nothing changes.
-
-    `consent` is asked before a change that needs it is applied (see `consent.py`); without it no such change is.
-    `refused` keeps changes without a yes for the next start, so the files are read once more at the end.
-    """
-    await ConfigurationChanges(computer, paths, known, on_fault, consent, refused).watch(interval)
-
-
 _Content = TypeVar("_Content")
 
 
@@ -178,6 +161,11 @@ class ConfigurationChanges(WatchedChanges[Configuration]):
         self._agreed = 0
 
     async def watch(self, interval: float = _INTERVAL) -> None:
+        """Apply changes of the files until cancelled. While they are wrong, `on_fault` gets the reason.
+
+        `consent` is asked before a change that needs it is applied (see `consent.py`); without it no such change is.
+        `refused` keeps changes without a yes for the next start, so the files are read once more at the end.
+        """
         await self.follow(self._paths, lambda: read_all(self._paths), interval)
 
     @property
