@@ -58,7 +58,7 @@ COMPUTED: Mapping[str, frozenset[str]] = {
             "Window",
             "an answer is needed",
             *("publisher", "source", "checksum", "packages", "command", "reads", "writes", "network", "sandbox"),
-            *("sees", "file", "package", "data"),
+            *("sees", "file", "data"),
             *HINTS,
         ]
     ),

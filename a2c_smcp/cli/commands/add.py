@@ -23,6 +23,7 @@ from a2c_smcp.computer.configuration import additions
 from a2c_smcp.computer.configuration.additions import Dialog, Wanted
 from a2c_smcp.computer.configuration.packages import NotDone
 from a2c_smcp.computer.configuration.target import ServersFile
+from a2c_smcp.computer.configuration.watch import ConfigurationChanges
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.loops import run_program
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
@@ -50,7 +51,7 @@ class ServersChange(NamedTuple):
 
 
 class TerminalDialog:
-    """Shows and asks on the terminal. `written` is told of an entry that the file has from now on."""
+    """Shows and asks on the terminal. `files` are those of a computer that runs."""
 
     def __init__(
         self,
@@ -60,16 +61,20 @@ class TerminalDialog:
         *,
         yes: bool,
         can_ask: bool = True,
-        written: Callable[[str, MCPServerConfig | None], None] = lambda name, config: None,
+        files: ConfigurationChanges | None = None,
     ) -> None:
         self._conversations, self._show, self._yes, self._can_ask = conversations, show, yes, can_ask
-        self.working, self.written = working, written
+        self.working, self._files = working, files
 
     def show(self, line: str, style: str = "", facts: Mapping[str, str] | None = None) -> None:
         self._show(printable(f"  {line}" if facts is None else line), style)
         for what, text in (facts or {}).items():
             if text:
                 self.show(f"{what + ':':<11}{text}")
+
+    async def written(self, name: str, config: MCPServerConfig | None) -> None:
+        if self._files:
+            await self._files.agreed(name, config)
 
     async def agrees(self, question: str, *, is_risk: bool = False) -> bool:
         if self._yes or not self._can_ask:

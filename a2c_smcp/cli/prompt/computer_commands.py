@@ -55,8 +55,7 @@ def _change(verb: str) -> Run[Console]:
             yield
             job.note = ""
 
-        written = console.files.agreed
-        dialog = TerminalDialog(console.questions, console.say, working, yes=change.yes, written=written)
+        dialog = TerminalDialog(console.questions, console.say, working, yes=change.yes, files=console.files)
 
         async def make() -> None:
             try:

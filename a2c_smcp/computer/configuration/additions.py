@@ -62,7 +62,7 @@ class Dialog(Protocol):
     async def agrees(self, question: str, *, is_risk: bool = False) -> bool:
         """Ask. A yes that was given beforehand is none to a risk. Raises `NotDone` if nobody can be asked."""
 
-    def written(self, name: str, config: MCPServerConfig | None) -> None:
+    async def written(self, name: str, config: MCPServerConfig | None) -> None:
         """Called when the file has another entry, or none, with the owner's consent."""
 
 
@@ -179,14 +179,17 @@ def _parsed(entry: Mapping[str, Any], name: str) -> Any:
         raise NotDone(error.about, _CORRECT, is_wrong=True) from None
 
 
-def _save(file: ServersFile, before: ServersFile, name: str, dialog: Dialog) -> None:
-    """Write the file, if its entry is a valid one, or is gone. Raises `NotDone`."""
+def _save(file: ServersFile, before: ServersFile, name: str) -> MCPServerConfig | None:
+    """Write the file, if its entry is a valid one, or is gone. Raises `NotDone`.
+
+    The result is for `Dialog.written`, which is awaited next, where a cancel undoes nothing any more.
+    """
     try:
         config = parse_server(file.servers[name], name) if name in file.servers else None
         file.write(before)
     except ConfigError as error:
         raise NotDone(error.about, "Nothing was changed. Correct that, and try again.") from None
-    dialog.written(name, config)
+    return config
 
 
 async def _add_url(name: str, url: str, file: ServersFile, dialog: Dialog) -> Said:
@@ -201,7 +204,7 @@ async def _add_url(name: str, url: str, file: ServersFile, dialog: Dialog) -> Sa
         dialog.show(Said("not encrypted: others on the way can read and change what is sent"), "yellow")
     if not await dialog.agrees(Said("Add it?")):
         raise NotDone("Nothing was added", _AGAIN)
-    _save(file.with_entry(name, ((), {"url": url})), file, name, dialog)
+    await dialog.written(name, _save(file.with_entry(name, ((), {"url": url})), file, name))
     command = f"a2c-smcp login {shlex.quote(name)}"
     return Said("added {name} to {file}; if it wants a sign-in: {command}", name=name, file=file.path, command=command)
 
@@ -233,10 +236,11 @@ class _Addition:
                 after = self._changed(installed, is_sandboxed=is_sandboxed)
                 if not wanted.unchecked:
                     await _first_start(after, name, installed, dialog)
-                _save(after, self.file, name, dialog)
+                config = _save(after, self.file, name)
             except BaseException:
                 await packages.remove_versions(home)
                 raise
+            await dialog.written(name, config)
         done = {"name": name, "file": self.file.path, "package": spec.package, "version": release.version}
         return Said("added {name} to {file}: {package} {version}", **done)
 
@@ -407,15 +411,16 @@ async def _update(
             raise NotDone(f"{name} stays as it is", _AGAIN)
         new = await _install(spec, release, draft, old.home, dialog, scripts=scripts)
     try:
-        await _use(new, old, name, file, dialog)
+        config = await _use(new, old, name, file, dialog)
     except BaseException:
         await packages.remove_versions(old.home, keep=(old.folder,))
         raise
+    await dialog.written(name, config)
     await packages.remove_versions(old.home, keep=(old.folder, new.folder))
     return Said("updated {name} to {package} {version}", **done)
 
 
-async def _use(new: Installed, old: Installed, name: str, file: ServersFile, dialog: Dialog) -> None:
+async def _use(new: Installed, old: Installed, name: str, file: ServersFile, dialog: Dialog) -> MCPServerConfig | None:
     """Start another version instead of this one, unless its owner does not want what it changes. Raises `NotDone`."""
     under, args = _under(file.servers[name]), [*new.start[1:], *command_of(file.servers[name])[len(old.start) :]]
     after = file.with_entry(name, ((*under, "command"), new.start[0]), ((*under, "args"), args))
@@ -425,7 +430,7 @@ async def _use(new: Installed, old: Installed, name: str, file: ServersFile, dia
         dialog.show(line, "yellow")
     if changes and not await dialog.agrees(Said("Its tools change. Use it?")):
         raise NotDone(f"{name} stays as it is", _AGAIN)
-    _save(after, file, name, dialog)
+    return _save(after, file, name)
 
 
 def _changed_tools(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Said]:
@@ -452,7 +457,7 @@ async def remove(name: str, file: ServersFile, dialog: Dialog, *, data: bool = F
     dialog.show(f"{name}: {package.spec.package} {package.release.version}" if package else name, facts=facts)
     if not await dialog.agrees(Said("Remove {name}?", name=name)):
         raise NotDone("Nothing was removed", _AGAIN)
-    _save(file.without_entry(name), file, name, dialog)
+    await dialog.written(name, _save(file.without_entry(name), file, name))
     if package:
         await packages.remove_versions(package.home, data=data)
     if stored and not data:

@@ -186,15 +186,17 @@ class ConfigurationChanges(WatchedChanges[Configuration]):
             raise ConfigError(f"{name} is in no file that can be edited")
         return (with_it or editable)[0]
 
-    def agreed(self, name: str, config: MCPServerConfig | None) -> None:
+    async def agreed(self, name: str, config: MCPServerConfig | None) -> None:
         """Apply an entry that the owner has just written, or removed, through this program.
 
-        Must be called before anything is awaited after that: else the watching task would ask for consent.
+        Must be awaited at once: the watching task would ask for consent if it found the new entry before.
         """
         self.withdraw()
         self._agreed += 1
         others = {key: each for key, each in self._known.servers.items() if key != name}
         self.apply(replace(self._known, servers={**others, name: config} if config else others))
+        if self._under_way:
+            await asyncio.wait(self._under_way)
 
     async def consider(self, after: Configuration) -> None:
         self.withdraw()

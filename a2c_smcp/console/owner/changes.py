@@ -37,10 +37,10 @@ def may_update(state: OwnerState, name: str) -> bool:
 
 
 class ChangeUnderWay:
-    """A change under way, as the `Dialog` of its owner, or how it ended. `typed` are the fields of its form."""
+    """A change under way, as the `Dialog` of its owner, or how it ended."""
 
-    def __init__(self, state: OwnerState, typed: Mapping[str, str]) -> None:
-        self.typed, self._state = typed, state
+    def __init__(self, state: OwnerState) -> None:
+        self._state = state
         self.lines: list[tuple[str, str, Mapping[str, str] | None]] = []
         self.doing, self.since = "", 0.0
         self.question, self.asked, self.is_risk = "", 0, False
@@ -76,12 +76,13 @@ class ChangeUnderWay:
             self.answer = None
             self._changed()
 
-    def written(self, name: str, config: MCPServerConfig | None) -> None:
-        self._state.files.agreed(name, config)
+    async def written(self, name: str, config: MCPServerConfig | None) -> None:
+        await self._state.files.agreed(name, config)
 
     async def run(self, make: Callable[[ServersFile, Dialog], Awaitable[str]], file: ServersFile) -> None:
         try:
             self.done = await make(file, self)
+            self._changed("added")
         except (NotDone, OSError) as error:
             self.failed = str(error)
         except SMCPError as error:
@@ -154,54 +155,41 @@ class ChangePage:
         return tag("div", asking, form, class_="asking", data_key=question, data_announce=question)
 
     def _form(self, view: View) -> Html:
-        words, change = view.words, self._change
-        if change and not change.is_over:
-            return Html("")
+        words = view.words
         try:
             self._state.files.file_of("")
         except ConfigError as error:
             return tag("p", error.about, class_="empty")
-        typed = change.typed if change and change.failed else {}
 
-        def entry(name: str, label: str, about: str = "", **attributes: Attribute) -> Html:
-            known: dict[str, Attribute] = {"name": name, "id": name, "autocomplete": "off", "spellcheck": "false"}
-            value = typed.get(name, "")
-            if attributes.pop("lines", False):
-                control = tag("textarea", "\n", value, rows=2, **known, **attributes)
-            else:
-                control = tag("input", type="text", value=value or None, **known, **attributes)
-            note = tag("div", about, class_="help") if about else None
-            return tag("div", tag("label", label, for_=name), note, control, class_="field")
+        def entry(name: str, label: str, about: str = "", *, lines: bool = False) -> Html:
+            more: dict[str, Attribute] = {"name": name, "id": name, "autocomplete": "off", "spellcheck": "false"}
+            control = tag("textarea", rows=2, **more) if lines else tag("input", type="text", required=True, **more)
+            return tag("div", tag("label", label, for_=name), tag("div", about, class_="help"), control, class_="field")
 
-        each, chosen = words("One in each line."), typed.get("network", "none")
-        networks = [tag("option", words(text), value=key, selected=key == chosen) for key, text in _NETWORK.items()]
-        network = tag("label", words("Network"), tag("select", *networks, name="network"), class_="field")
-        more = tag(
-            "details",
-            tag("summary", words("What it may do")),
-            network,
-            entry("read", words("It may read"), each, lines=True),
-            entry("write", words("It may change"), each, lines=True),
-            entry("env", words("Environment: NAME=VALUE"), each, lines=True),
-            data_key="more",
-            open=any(typed.get(name) for name in ("read", "write", "env")) or chosen != "none",
+        each = words("One in each line.")
+        networks = tag(
+            "select", *(tag("option", words(text), value=key) for key, text in _NETWORK.items()), name="network"
         )
         start = words("As its README gives it: npx -y PACKAGE …, uvx PACKAGE …, or the URL of a server.")
-        return tag(
-            "div",
-            tag("h2", words("Add an MCP server")),
-            button_form(
-                view,
-                "/change/add",
-                entry("name", words("Name"), required=True),
-                entry("start", words("Started by"), start, required=True),
-                more,
-                tag("p", words("Nothing is installed before you have seen it and said yes."), class_="note"),
-                tag("div", tag("button", words("Look it up"), type="submit", class_="main"), class_="choices"),
+        form = button_form(
+            view,
+            "/change/add",
+            entry("name", words("Name")),
+            entry("start", words("Started by"), start),
+            tag(
+                "details",
+                tag("summary", words("What it may do")),
+                tag("label", words("Network"), tag("select", *networks, name="network"), class_="field"),
+                entry("read", words("It may read"), each, lines=True),
+                entry("write", words("It may change"), each, lines=True),
+                entry("env", words("Environment: NAME=VALUE"), each, lines=True),
+                data_key="more",
             ),
-            class_="card",
-            data_key=f"form-{id(change)}",
+            tag("p", words("Nothing is installed before you have seen it and said yes."), class_="note"),
+            tag("div", tag("button", words("Look it up"), type="submit", class_="main"), class_="choices"),
         )
+        key = f"form-{self._state.changes.count(['added'])}"  # what was typed stays until it has been added
+        return tag("div", tag("h2", words("Add an MCP server")), form, class_="card", data_key=key)
 
     # Actions
 
@@ -226,10 +214,8 @@ class ChangePage:
             network=typed.get("network", "none"),
             env=listed("env"),
         )
-        mask = self._state.computer.mask
-        mask.add(secrets_of(wanted.typed()).found, name)
-        known = {key: value for key, value in typed.items() if mask.logged(value) == value}
-        self._begin(view, name, partial(additions.add, wanted), known)
+        self._state.computer.mask.add(secrets_of(wanted.typed()).found, name)
+        self._begin(view, name, partial(additions.add, wanted))
         return None
 
     def _begin_with(self, work: Callable[..., Awaitable[str]]) -> Action:
@@ -240,18 +226,12 @@ class ChangePage:
 
         return act
 
-    def _begin(
-        self,
-        view: View,
-        name: str,
-        make: Callable[[ServersFile, Dialog], Awaitable[str]],
-        typed: Mapping[str, str] | None = None,
-    ) -> None:
+    def _begin(self, view: View, name: str, make: Callable[[ServersFile, Dialog], Awaitable[str]]) -> None:
         """Raises `BadRequest` while another change is under way, `ConfigError` if no file can be edited."""
         if self._change and not self._change.is_over:
             raise BadRequest(view.words("Another change is under way."))
         file = self._state.files.file_of(name)
-        change = self._change = ChangeUnderWay(self._state, typed or {})
+        change = self._change = ChangeUnderWay(self._state)
         change.task = self._state.tasks.spawn(change.run(make, file))
         self._state.changes.changed("change")
 
