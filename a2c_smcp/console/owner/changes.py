@@ -88,7 +88,7 @@ class ChangeUnderWay:
         except SMCPError as error:
             self.failed = error.about
         finally:
-            self.failed = self.failed or ("" if self.done else Said("It was given up, and nothing was changed."))
+            self.failed = self.failed or ("" if self.done else Said("It was given up."))
             self._changed("servers")
 
     def _changed(self, *topics: str) -> None:

@@ -326,7 +326,7 @@ CHINESE: Translations = {
     "Give up": "放弃",
     "Another change is under way.": "另一项更改正在进行。",
     "A server needs a name, and a line that starts it or a URL.": "服务器需要名称，以及启动命令或网址。",
-    "It was given up, and nothing was changed.": "已放弃，未作任何更改。",
+    "It was given up.": "已放弃。",
     "{name}: {package} {version}, from {registry}": "{name}：{package} {version}，来自 {registry}",
     "publisher": "发布者",
     "source": "来源",
