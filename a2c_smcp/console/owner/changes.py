@@ -135,7 +135,7 @@ class ChangePage:
             return tag("p", shown, class_=_KINDS.get(style, "note"))
         known = [(view.words(name), self._text(view, fact)) for name, fact in facts.items() if fact]
         rows = [tag("div", tag("dt", name), tag("dd", fact)) for name, fact in known]
-        return joined(tag("h3", shown), tag("dl", *rows, class_="values") if rows else None)
+        return joined(tag("h2", shown), tag("dl", *rows, class_="values") if rows else None)
 
     def _text(self, view: View, text: str) -> str:
         said = view.words(text.english, **text.values) if isinstance(text, Said) else text
