@@ -71,6 +71,7 @@ def test_a_server_is_added_updated_and_removed_with_clicks(
     fits(page, tmp_path, "servers")
     page.get_by_role("link", name="Add an MCP server").click()
     page.get_by_text("What it may do").click()
+    expect(page.get_by_label("Network")).to_have_value("none")
     fits(page, tmp_path, "form")
     fill(page, "clock", "uvx clock-server --zone UTC")
     expect(page.locator("main").get_by_text("Install it, and add it to a2c.json?")).to_be_visible()

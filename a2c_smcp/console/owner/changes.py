@@ -167,9 +167,7 @@ class ChangePage:
             return tag("div", tag("label", label, for_=name), tag("div", about, class_="help"), control, class_="field")
 
         each = words("One in each line.")
-        networks = tag(
-            "select", *(tag("option", words(text), value=key) for key, text in _NETWORK.items()), name="network"
-        )
+        networks = [tag("option", words(text), value=key) for key, text in _NETWORK.items()]
         start = words("As its README gives it: npx -y PACKAGE …, uvx PACKAGE …, or the URL of a server.")
         form = button_form(
             view,
