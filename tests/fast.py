@@ -25,7 +25,7 @@ FOLDERS = {
         "scanners seats secret_rules secrets side_band starting subscribed_resources tools uploads watch_files "
         "withdrawn_starts"
     ),
-    "console": "operator_sessions owner strangers webhook_program",
+    "console": "changes operator_sessions owner strangers webhook_program",
     "core": "extras offices_machine",
     "devices": "nothing_leaks pairing sealed_bridges sealed_features sealed_guide storage",
     "engine": "official_socket_io",

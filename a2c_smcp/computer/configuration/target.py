@@ -13,7 +13,7 @@ from typing import Any
 from a2c_smcp.computer.configuration.convert import Conversion
 from a2c_smcp.computer.configuration.definitions import ids_in
 from a2c_smcp.computer.configuration.edit import BYTE_ORDER_MARK, unified_diff, with_member, without_member
-from a2c_smcp.computer.configuration.files import GROUPS, loads, read_data
+from a2c_smcp.computer.configuration.files import GROUPS, loads, read_data, sections_of
 from a2c_smcp.computer.configuration.resolver import Keychain
 from a2c_smcp.computer.secrets.replace import masked_file
 from a2c_smcp.errors import ConfigError
@@ -181,7 +181,7 @@ class ServersFile:
             data = file.data
         except ConfigError as error:
             raise ConfigError(error.about, subject=str(path)) from None
-        if not isinstance(data, dict) or not all(isinstance(data.get(group, {}), dict) for group in GROUPS):
+        if not isinstance(data, dict) or any(entry.name is None for entry in sections_of(data).servers):
             raise ConfigError(f"{path}: {_SHAPE}")
         return file
 
