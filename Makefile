@@ -19,7 +19,8 @@ BROWSER := .cache/browser/.ready
 WINDOWS := .cache/windows/.ready
 LOWEST := .cache/lowest/.ready
 # Every Python that we promise and this machine has, also those that pyenv keeps.
-PYTHONS := $(strip $(foreach version,3.11 3.12 3.13,$(firstword $(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python) \
+VERSIONS ?= 3.11 3.12 3.13
+PYTHONS := $(strip $(foreach version,$(VERSIONS),$(firstword $(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python) \
 	$(shell command -v python$(version)))))
 
 # Tests of our programs as people run them: at a terminal, as the guides show, killed, flooded, on several nodes, beside
@@ -151,7 +152,7 @@ test-fast: $(READY) ## The tests that start no process, in half a minute
 	@$(PYTEST) --fast
 
 test-pythons: ## The tests that start no process, and the demo, on each Python from 3.11 to 3.13 of this machine: four minutes
-	@[ -n "$(PYTHONS)" ] || { echo "no Python 3.11, 3.12 or 3.13 is on the PATH, nor kept by pyenv" >&2; exit 1; }
+	@[ -n "$(PYTHONS)" ] || echo "no Python of $(VERSIONS) is on the PATH, nor kept by pyenv" >&2
 	@for python in $(PYTHONS); do \
 		version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') && echo "Python $$version: $$python" >&2 && \
 		$(MAKE) --no-print-directory test-python PYTHON=$$python VENV=.cache/python-$$version || exit 1; \
@@ -205,12 +206,13 @@ $(BROWSER): tests/browser/requirements.txt tests/browser/package.json tests/brow
 test-posix: $(READY) ## The tests of processes without what only Linux has: a minute
 	@_A2C_WITHOUT_LINUX=1 $(PYTEST) $(PROCESS_TESTS)
 
-test-windows: $(READY) $(WINDOWS) ## Server and Computer in Windows' own Python: needs Wine and a compiler, two minutes
+test-windows: $(READY) $(WINDOWS) ## Server and Computer in Windows' own Python: needs Wine, a compiler and npm, three minutes
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest tests/windows
 
-$(WINDOWS): tests/windows/set_up.py tests/windows/requirements.txt tests/windows/python.txt tests/windows/bcryptprimitives.c
+$(WINDOWS): tests/windows/set_up.py tests/windows/requirements.txt tests/windows/python.txt tests/windows/bcryptprimitives.c tests/windows/node/package.json tests/windows/node/package-lock.json
 	@command -v wine x86_64-w64-mingw32-gcc >/dev/null || { echo "these tests need Wine and a compiler for Windows: install Debian's packages wine, wine64 and gcc-mingw-w64-x86-64-posix" >&2; exit 1; }
-	@echo "installing Windows' Python and what a2c-smcp needs there (once, until their locks change)" >&2
+	@command -v npm >/dev/null || { echo "these tests need npm, which is not on the PATH" >&2; exit 1; }
+	@echo "installing Windows' Python, Node.js and what a2c-smcp needs there (once, until their locks change)" >&2
 	@$(BIN)/python -m tests.windows.set_up $(@D)
 	@touch $@
 
