@@ -32,7 +32,7 @@ PROGRAM_TESTS := tests/cli tests/interop tests/nodes $(filter-out tests/windows/
 	tests/mcp_host/test_hostile_servers.py
 PROCESS_TESTS := $(patsubst %,tests/mcp_host/test_%.py,stdio manager session sandbox transports) \
 	$(patsubst %,tests/computer/test_%.py,killed scanners starting program) tests/cli/test_demo.py tests/cli/test_up.py
-OTHER_TESTS := tests/clients tests/browser tests/monitoring tests/servers tests/windows
+OTHER_TESTS := tests/clients tests/browser tests/monitoring tests/servers tests/windows tests/booted
 
 # A run that keeps no bytecode compiles everything again in each of its processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --workers auto
@@ -52,7 +52,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-fast test-pythons test-python test-lowest test-programs test-clients test-monitoring test-browser test-servers test-posix test-windows screenshots conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
+.PHONY: help setup demo demo-cluster test test-fast test-pythons test-python test-lowest test-programs test-clients test-monitoring test-browser test-servers test-posix test-windows test-service screenshots conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-progress bench-against bench-crowds bench-growth bench-pressure
 .PHONY: bench-computer bench-agent bench-registry bench-nodes bench-bridge bench-sealed bench-monitored bench-console bench-catalog bench-directory bench-peers
 
@@ -215,6 +215,11 @@ $(WINDOWS): tests/windows/set_up.py tests/windows/requirements.txt tests/windows
 	@echo "installing Windows' Python, Node.js and what a2c-smcp needs there (once, until their locks change)" >&2
 	@$(BIN)/python -m tests.windows.set_up $(@D)
 	@touch $@
+
+# Not in CI: it wants root and namespaces, which few containers have.
+test-service: $(READY) ## Services under systemd, which boots in namespaces of its own: needs root, two minutes
+	@[ "$$(id -u)" = 0 ] && command -v unshare nsenter systemctl dbus-daemon >/dev/null || { echo "these tests need root, and Debian's packages systemd, libpam-systemd, dbus-user-session and util-linux" >&2; exit 1; }
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest tests/booted
 
 conformance: $(READY) $(CONFORMANCE) ## MCP's conformance suite against a computer and a served registry, for each revision of MCP
 	@$(BIN)/python -m tests.conformance
