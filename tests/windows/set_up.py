@@ -1,4 +1,4 @@
-"""Makes a Windows of Wine, with Windows' own Python, Node.js and this package in it: `python -m tests.windows.set_up FOLDER`.
+"""Makes a Windows of Wine, with Windows' own Python and Node.js: `python -m tests.windows.set_up FOLDER`.
 
 Everything but Wine itself and the compiler (Debian's `wine`, `wine64` and `gcc-mingw-w64-x86-64-posix`) comes from the
 package indexes, by hash. The package is not copied: Windows' Python imports it from this checkout.
