@@ -30,7 +30,7 @@ from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.calls.context import OnProgress
 from a2c_smcp.smcp import GetComputerConfigRet, SessionInfo, SMCPTool
 from a2c_smcp.types import Desktop
-from a2c_smcp.v04_events import A2CSkillRef, GetSkillRet
+from a2c_smcp.v04_events import A2CSkillRef, GetSkillRet, SkillEntryRet
 
 # What the async and the blocking client of an agent share: how they are made, and what needs no waiting.
 
@@ -361,16 +361,31 @@ class AsyncSMCPAgentClient(AgentBase):
         """The skills of a computer, without their texts: `name`, `source`, `path` on the computer, `description`, …"""
         return await self._skills.all(computer, office)
 
+    async def get_skill_entry(self, computer: str, name: str, *, office: str | None = None) -> SkillEntryRet:
+        """A skill as MCP's extension lists it, but for URIs: its `frontmatter`, and digests of all of its `files`.
+
+        Raises as `get_skill`, and `BadRequest` if the computer cannot say this.
+        """
+        return await self._skills.entry(computer, name, office)
+
     async def get_skill(
-        self, computer: str, name: str, rel_path: str | None = None, *, office: str | None = None
+        self,
+        computer: str,
+        name: str,
+        rel_path: str | None = None,
+        *,
+        office: str | None = None,
+        as_mcp: bool = False,
     ) -> GetSkillRet:
         """One file of a skill; without `rel_path`, the text of its `SKILL.md`, in `body`.
+
+        With `as_mcp` and a path, the file that `get_skill_entry` lists: its `SKILL.md` begins with its frontmatter.
 
         Texts are whole, however large. A file that is no text has a `blob_handle` instead, for `read_blob` and
         `save_blob`. Raises `SkillNotFound`, `InvalidSkillName`, and `SkillFileNotAccessible`, whose
         `details["reason"]` says why.
         """
-        return await self._skills.file(computer, name, rel_path, office)
+        return await self._skills.file(computer, name, rel_path, office, as_mcp=as_mcp)
 
     async def put_file(
         self,
@@ -517,6 +532,7 @@ class SMCPAgentClient(AgentBase):
     complete = blocking(AsyncSMCPAgentClient.complete)
     ask = blocking(AsyncSMCPAgentClient.ask)
     get_skills = blocking(AsyncSMCPAgentClient.get_skills)
+    get_skill_entry = blocking(AsyncSMCPAgentClient.get_skill_entry)
     get_skill = blocking(AsyncSMCPAgentClient.get_skill)
     put_file = blocking(AsyncSMCPAgentClient.put_file)
     put_bytes = blocking(AsyncSMCPAgentClient.put_bytes)

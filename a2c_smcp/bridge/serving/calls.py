@@ -32,9 +32,10 @@ from a2c_smcp.bridge.serving.sessions import ClientPresence
 from a2c_smcp.errors import CallCancelled, NotFound, SMCPError, ToolNotFound
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.mcp_events import LogLevel
-from a2c_smcp.protocol.operations import MCPOperation
+from a2c_smcp.protocol.operations import READ_RESOURCE, MCPOperation
 from a2c_smcp.protocol.questions import InputRequest
 from a2c_smcp.protocol.results import CallToolResult
+from a2c_smcp.protocol.skills import SKILLS_EXTENSION
 from a2c_smcp.registry.calls.context import CannotAsk
 from a2c_smcp.registry.remote.mcp_server import MCPServer
 from a2c_smcp.registry.remote.rounds import (
@@ -280,6 +281,12 @@ def _as_mcp(result: CallToolResult) -> dict[str, Any]:
 # An office as a server of the SDK, for clients of both eras of MCP.
 
 
+def _require_modern(context: Request) -> None:
+    """Raise MCP's error for a method that revisions before 2026-07-28 do not have."""
+    if not is_modern(context):
+        raise MCPError(types.METHOD_NOT_FOUND, f"{context.method} needs MCP 2026-07-28")
+
+
 class _Observed:
     """Tells of the client of each request, by its own name."""
 
@@ -313,6 +320,12 @@ class OfficeServer(MCPServer):
             title=f"Office {office.name}",
             instructions=office.instructions,
         )
+        self.extensions[SKILLS_EXTENSION] = {}
+        for method, params, answer in (
+            ("skills/list", types.PaginatedRequestParams, self._list_skills),
+            ("skills/get", types.ReadResourceRequestParams, self._get_skill),
+        ):
+            self.add_request_handler(method, cast(Any, params), self._translated(answer))
         self._stop_listening = office.on_change(lambda: self.instruct(office.instructions))
         self._on_client = office.options.on_client
         if self._on_client:
@@ -386,8 +399,18 @@ class OfficeServer(MCPServer):
         await self._office.membership.recovered()
         return self._office.resolve(name, arguments, self._options)
 
+    async def _list_skills(self, context: Request, params: types.PaginatedRequestParams) -> dict[str, Any]:
+        _require_modern(context)
+        return await self._office.membership.guard(self._office.skills.page(params.cursor))
+
+    async def _get_skill(self, context: Request, params: types.ReadResourceRequestParams) -> dict[str, Any]:
+        _require_modern(context)
+        return await self._office.membership.guard(self._office.skills.get(str(params.uri)))
+
     async def answer(self, operation: MCPOperation, context: Request, params: dict[str, Any]) -> dict[str, Any]:
         async def send(options: ReadOptions) -> dict[str, Any]:
+            if operation is READ_RESOURCE and (found := await self._office.skills.find(params["uri"])):
+                return await self._office.skills.read(params["uri"], *found)
             return await self._office.readables.ask(operation, params, options)
 
         return await self._office.membership.guard(_answered(self.presence, context, send))

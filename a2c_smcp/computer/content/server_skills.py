@@ -283,7 +283,7 @@ class ServerSkills:
         server = self._servers.get(name)
         if server is None:
             return
-        if kind in ("resource_list_changed", "resource_list_expired") and not server.all:
+        if kind == "resource_list_changed" and not server.all:
             self._want(name)
         elif kind == "skill_updated" and about is not None and root_of(about, server.staged) is not None:
             server.updated.add(about)
@@ -321,8 +321,10 @@ class ServerSkills:
             except (RequestRefused, OversizedAnswer):
                 text = "its MCP server does not give it"
                 raise SkillFileNotAccessible(text, reason="not_found", rel_path=path) from None
-            await in_thread(Draft(skill.root).write, path, content)
+            await in_thread(Draft(skill.root).replace, path, content)
             staged.fetched.add(path)
+            if self._staged_in(skill) is None:
+                await in_thread(self._remove, [skill])
 
     async def close(self) -> None:
         await self._tasks.close()

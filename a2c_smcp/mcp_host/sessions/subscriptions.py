@@ -254,13 +254,11 @@ OfferChange = Literal[
     "windows_changed",
     "window_updated",
     "resource_list_changed",
-    "resource_list_expired",
     "resource_updated",
     "skill_updated",
     "prompts_changed",
 ]
-"""`tools_announced`: the server says that its tools have changed, and they look the same. `resource_list_expired`: the
-server announces no changes, and the list may be kept no longer. `resource_updated` is about a
+"""`tools_announced`: the server says that its tools have changed, and they look the same. `resource_updated` is about a
 resource that agents have subscribed to, or about a part of one, and `skill_updated` about any file of a skill."""
 OnOfferChange = Callable[[OfferChange, str | None], None]
 
@@ -340,7 +338,6 @@ class ServerListings:
         if "tools" in self._ttl:
             await self._renew_tools()
         if "resources" in self._ttl:
-            self._on_change("resource_list_expired", None)
             await self._renew_windows()
 
     async def _renew_tools(self, *, is_announced: bool = False) -> None:
