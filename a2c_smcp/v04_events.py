@@ -73,27 +73,14 @@ class GetSkillReq(AgentCallData):
     """One file of a skill; without `rel_path`, its `SKILL.md`.
 
     With `as_mcp`, an extension of ours, it is the file as MCP clients read it: a `SKILL.md` has its frontmatter.
-    Without `rel_path` the answer is then a `SkillEntryRet`.
+    Without `rel_path` the answer is then `name`, `frontmatter`, and of each of the `files`, by path, `total_size` and
+    `sha256`.
     """
 
     computer: str
     name: str
     rel_path: NotRequired[str | None]
     as_mcp: NotRequired[bool]
-
-
-class SkillDigest(TypedDict):
-    total_size: int
-    sha256: str
-
-
-class SkillEntryRet(TypedDict):
-    """A skill as MCP lists it, without URIs. `files` are all of its files, by path."""
-
-    name: str
-    frontmatter: dict[str, Any]
-    files: dict[str, SkillDigest]
-    req_id: str
 
 
 class GetSkillRet(TypedDict):

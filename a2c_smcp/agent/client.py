@@ -30,7 +30,7 @@ from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.calls.context import OnProgress
 from a2c_smcp.smcp import GetComputerConfigRet, SessionInfo, SMCPTool
 from a2c_smcp.types import Desktop
-from a2c_smcp.v04_events import A2CSkillRef, GetSkillRet, SkillEntryRet
+from a2c_smcp.v04_events import A2CSkillRef, GetSkillRet
 
 # What the async and the blocking client of an agent share: how they are made, and what needs no waiting.
 
@@ -361,13 +361,6 @@ class AsyncSMCPAgentClient(AgentBase):
         """The skills of a computer, without their texts: `name`, `source`, `path` on the computer, `description`, …"""
         return await self._skills.all(computer, office)
 
-    async def get_skill_entry(self, computer: str, name: str, *, office: str | None = None) -> SkillEntryRet:
-        """A skill as MCP's extension lists it, but for URIs: its `frontmatter`, and digests of all of its `files`.
-
-        Raises as `get_skill`, and `BadRequest` if the computer cannot say this.
-        """
-        return await self._skills.entry(computer, name, office)
-
     async def get_skill(
         self,
         computer: str,
@@ -379,7 +372,7 @@ class AsyncSMCPAgentClient(AgentBase):
     ) -> GetSkillRet:
         """One file of a skill; without `rel_path`, the text of its `SKILL.md`, in `body`.
 
-        With `as_mcp` and a path, the file that `get_skill_entry` lists: its `SKILL.md` begins with its frontmatter.
+        With `as_mcp` and a path, the file as MCP clients read it: a `SKILL.md` begins with its frontmatter.
 
         Texts are whole, however large. A file that is no text has a `blob_handle` instead, for `read_blob` and
         `save_blob`. Raises `SkillNotFound`, `InvalidSkillName`, and `SkillFileNotAccessible`, whose
@@ -532,7 +525,6 @@ class SMCPAgentClient(AgentBase):
     complete = blocking(AsyncSMCPAgentClient.complete)
     ask = blocking(AsyncSMCPAgentClient.ask)
     get_skills = blocking(AsyncSMCPAgentClient.get_skills)
-    get_skill_entry = blocking(AsyncSMCPAgentClient.get_skill_entry)
     get_skill = blocking(AsyncSMCPAgentClient.get_skill)
     put_file = blocking(AsyncSMCPAgentClient.put_file)
     put_bytes = blocking(AsyncSMCPAgentClient.put_bytes)

@@ -15,7 +15,7 @@ from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import BadRequest, BlobNotAccessible, SMCPError
 from a2c_smcp.protocol.operations import GET_SKILL, GET_SKILLS
 from a2c_smcp.protocol.skills import is_text_type
-from a2c_smcp.v04_events import A2CSkillRef, GetSkillRet, SkillEntryRet
+from a2c_smcp.v04_events import A2CSkillRef, GetSkillRet
 
 _ATTEMPTS = 3
 _ASK_AGAIN = ("gone", "integrity")
@@ -32,13 +32,6 @@ class SkillRequests:
 
     async def all(self, computer: str, office: str | None) -> list[A2CSkillRef]:
         return _checked(await self._ask.listed(GET_SKILLS, computer, {}, office))
-
-    async def entry(self, computer: str, name: str, office: str | None) -> SkillEntryRet:
-        """A skill as MCP lists it, without URIs. Raises `BadRequest` if the computer does not know that."""
-        answer = await self._ask.ask(GET_SKILL, computer, {"name": name, "as_mcp": True}, office)
-        if not isinstance(answer, dict) or not all(isinstance(answer.get(each), dict) for each in _OF_ENTRY):
-            raise BadRequest(f"{computer!r} does not list its skills for MCP clients")
-        return cast(SkillEntryRet, answer)
 
     async def file(
         self, computer: str, name: str, rel_path: str | None, office: str | None, *, as_mcp: bool = False
@@ -81,7 +74,6 @@ class SkillRequests:
         self._events.dispatch("on_skills_received", seat.computer, skills, seat.office)
 
 
-_OF_ENTRY = ("frontmatter", "files")
 _REQUIRED = ("name", "source", "path", "description")
 _FIELDS: dict[str, type] = {"name": str, "rel_path": str, "mime_type": str, "total_size": int, "sha256": str}
 

@@ -18,6 +18,7 @@ from a2c_smcp import v04_events
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import ResourceNotFound, SkillFileNotAccessible, SkillNotFound, SMCPError
 from a2c_smcp.protocol.codec import dumps
+from a2c_smcp.protocol.operations import GET_SKILL
 from a2c_smcp.protocol.results import to_base64
 from a2c_smcp.protocol.skills import SKILL_FILE, SKILL_SCHEME, fault_in_rel_path, is_skill_name, is_skill_part
 
@@ -28,7 +29,8 @@ _MOST_OF_ONE = 1000
 """Skills of a computer that are listed."""
 _LARGEST_PAGE = 1024 * 1024
 _LONGEST_SHOWN = 256
-_MOST_DESCRIBED, _MOST_COMPATIBILITY = 1024, 500
+_LONGEST = {"name": 64, "description": 1024, "compatibility": 500, "license": 65_536, "allowed-tools": 65_536}
+"""Characters of the texts in a frontmatter."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -110,10 +112,8 @@ class OfficeSkills:
         prefix = f"{self._office}/"
         seats = [seat.removeprefix(prefix) for seat in self._agent.computers if seat.startswith(prefix)]
         places = [place for found in await asyncio.gather(*map(self._places_of, seats)) for place in found]
-        entries = await asyncio.gather(*map(self._entry_or_none, places))
-        found = {
-            entry["uri"]: (entry, place) for entry, place in zip(entries, places, strict=True) if entry is not None
-        }
+        entries = await asyncio.gather(*map(self._entry, places))
+        found = {entry["uri"]: (entry, place) for entry, place in zip(entries, places, strict=True) if entry}
         self._places = {uri.removesuffix(f"/{SKILL_FILE}"): place for uri, (_, place) in found.items()}
         return [found[uri][0] for uri in sorted(found)]
 
@@ -126,20 +126,17 @@ class OfficeSkills:
         names = dict.fromkeys(each["name"] for each in listed if is_skill_name(each["name"]))
         return [SkillPlace(computer, name) for name in [*names][:_MOST_OF_ONE]]
 
-    async def _entry_or_none(self, place: SkillPlace) -> dict[str, Any] | None:
-        try:
-            return await self._entry(place)
-        except SMCPError as error:
-            logger.info("skill %s of %s is not listed: %s", place.skill, place.computer, error)
-            return None
-
     async def _entry(self, place: SkillPlace) -> dict[str, Any] | None:
         """A skill as MCP lists it; `None` if MCP clients would refuse it, and the whole list with it."""
-        async with self._slots:
-            answer = await self._agent.get_skill_entry(place.computer, place.skill, office=self._office)
-        frontmatter, files = answer["frontmatter"], answer["files"]
-        if not _is_valid(frontmatter) or SKILL_FILE not in files or not all(map(_is_file, files.items())):
-            logger.info("skill %s of %s is not listed: not as MCP has it", place.skill, place.computer)
+        asked = {"name": place.skill, "as_mcp": True}
+        try:
+            async with self._slots:
+                answer = await self._agent.request(GET_SKILL.event, place.computer, asked, office=self._office)
+            frontmatter, files = answer["frontmatter"], answer["files"]
+            if not (_is_valid(frontmatter) and SKILL_FILE in files and all(map(_is_file, files.items()))):
+                raise ValueError
+        except (SMCPError, ValueError, TypeError, KeyError, AttributeError) as error:  # also of an older computer
+            logger.info("skill %s of %s is not listed: %s", place.skill, place.computer, error or "not as MCP has it")
             return None
         parts = place.skill.split(":") if ":" in place.skill else ["user", place.skill]
         parts += [frontmatter["name"]] if parts[-1] != frontmatter["name"] else []
@@ -156,27 +153,16 @@ _FRESH = {"ttlMs": 0, "cacheScope": "private"}
 
 def _is_valid(frontmatter: Mapping[str, Any]) -> bool:
     """True for a frontmatter as the specification of Agent Skills has it."""
-    name, description = frontmatter.get("name"), frontmatter.get("description")
-    compatibility, metadata = frontmatter.get("compatibility", "any"), frontmatter.get("metadata", {})
+    texts = {key: frontmatter[key] for key in _LONGEST if key in frontmatter}
     return (
-        isinstance(name, str)
-        and is_skill_part(name)
-        and isinstance(description, str)
-        and bool(description.strip())
-        and len(description) <= _MOST_DESCRIBED
-        and all(isinstance(frontmatter.get(key, ""), str) for key in ("license", "allowed-tools"))
-        and isinstance(compatibility, str)
-        and 1 <= len(compatibility) <= _MOST_COMPATIBILITY
-        and isinstance(metadata, dict)
-        and all(isinstance(value, str) for value in metadata.values())
+        texts.keys() >= {"name", "description"}
+        and all(isinstance(text, str) and text.strip() and len(text) <= _LONGEST[key] for key, text in texts.items())
+        and is_skill_part(frontmatter["name"])
+        and all(isinstance(value, str) for value in frontmatter.get("metadata", {}).values())
     )
 
 
 def _is_file(item: tuple[str, Any]) -> bool:
     path, file = item
-    size, digest = (file.get("total_size"), file.get("sha256")) if isinstance(file, dict) else (None, None)
-    is_digest = isinstance(digest, str) and _SHA256.fullmatch(digest) is not None
-    parts = path.split("/")
-    return (
-        is_digest and type(size) is int and size >= 0 and fault_in_rel_path(path) is None and not {"", "."} & {*parts}
-    )
+    size, is_inside = file["total_size"], fault_in_rel_path(path) is None and not {"", "."} & {*path.split("/")}
+    return is_inside and type(size) is int and size >= 0 and _SHA256.fullmatch(file["sha256"]) is not None

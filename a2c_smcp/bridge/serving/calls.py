@@ -281,12 +281,6 @@ def _as_mcp(result: CallToolResult) -> dict[str, Any]:
 # An office as a server of the SDK, for clients of both eras of MCP.
 
 
-def _require_modern(context: Request) -> None:
-    """Raise MCP's error for a method that revisions before 2026-07-28 do not have."""
-    if not is_modern(context):
-        raise MCPError(types.METHOD_NOT_FOUND, f"{context.method} needs MCP 2026-07-28")
-
-
 class _Observed:
     """Tells of the client of each request, by its own name."""
 
@@ -321,11 +315,9 @@ class OfficeServer(MCPServer):
             instructions=office.instructions,
         )
         self.extensions[SKILLS_EXTENSION] = {}
-        for method, params, answer in (
-            ("skills/list", types.PaginatedRequestParams, self._list_skills),
-            ("skills/get", types.ReadResourceRequestParams, self._get_skill),
-        ):
-            self.add_request_handler(method, cast(Any, params), self._translated(answer))
+        answer = self._translated(self._answer_about_skills)
+        self.add_request_handler("skills/list", types.PaginatedRequestParams, answer)
+        self.add_request_handler("skills/get", types.ReadResourceRequestParams, answer)
         self._stop_listening = office.on_change(lambda: self.instruct(office.instructions))
         self._on_client = office.options.on_client
         if self._on_client:
@@ -399,13 +391,12 @@ class OfficeServer(MCPServer):
         await self._office.membership.recovered()
         return self._office.resolve(name, arguments, self._options)
 
-    async def _list_skills(self, context: Request, params: types.PaginatedRequestParams) -> dict[str, Any]:
-        _require_modern(context)
-        return await self._office.membership.guard(self._office.skills.page(params.cursor))
-
-    async def _get_skill(self, context: Request, params: types.ReadResourceRequestParams) -> dict[str, Any]:
-        _require_modern(context)
-        return await self._office.membership.guard(self._office.skills.get(str(params.uri)))
+    async def _answer_about_skills(self, context: Request, params: Any) -> dict[str, Any]:
+        if not is_modern(context):
+            raise MCPError(types.METHOD_NOT_FOUND, f"{context.method} needs MCP 2026-07-28")
+        skills = self._office.skills
+        asked = skills.page(params.cursor) if context.method == "skills/list" else skills.get(params.uri)
+        return await self._office.membership.guard(asked)
 
     async def answer(self, operation: MCPOperation, context: Request, params: dict[str, Any]) -> dict[str, Any]:
         async def send(options: ReadOptions) -> dict[str, Any]:
