@@ -17,7 +17,7 @@ FOLDERS = {
         "client dialling endings files_program listening_calls odd_peers outcomes passing_on program questions "
         "reading_program reconnect registered_readables retries transfers transports"
     ),
-    "bridge": "apart gone http killed names offered plain_calls questions shared through trouble",
+    "bridge": "apart gone http killed names offered plain_calls questions shared skills through trouble",
     "computer": (
         "approval blobs bundle_ids canary client_approval client_names computer execution frames hotplug "
         "import_program inputs journal killed killed_transfers live_calls masked_messages mcp_features on_call "
@@ -42,7 +42,7 @@ FOLDERS = {
         "unwritable_keys"
     ),
     "sign_in": "signing_in tokens",
-    "skills": "over_the_wire staging",
+    "skills": "listed over_the_wire staging",
 }
 STARTS = {"tests.program", "subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
 
