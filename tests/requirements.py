@@ -361,6 +361,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "bridge-http": "Over HTTP a key is wanted, foreign hosts and web pages are refused, streams can be resumed.",
         "bridge-plain-calls": "A call of a tool that needs nothing special is answered faster, and not otherwise.",
         "bridge-grouping": "The same tool of several computers is offered once, with an argument that names one.",
+        "bridge-apps": "An app of a computer is shown and calls tools there, also where others have the same one.",
         "bridge-search": "Where there are too many tools, they are found by words and called by one tool.",
     },
     "003 Agent": {

@@ -123,6 +123,7 @@ class MCPServer(Server[None], ABC):
 
     async def serve(self, read: Any, write: Any) -> None:
         """Serve one client at these streams of messages, until it disconnects. There may be others."""
+        self._greeting = self.create_initialization_options()
         await serve_dual_era_loop(self, read, write, lifespan_state=None, init_options=self._greeting)
 
     def instruct(self, instructions: str) -> None:
