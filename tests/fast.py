@@ -37,7 +37,7 @@ FOLDERS = {
     "policy": "calls programs rules",
     "registry": "arguments progress remote remote_readable serving telemetry wheel",
     "server": (
-        "admin bound_keys calls descriptors greedy_clients handshake http isolation limits mcp_clients mcp_seats "
+        "admin bound_keys calls card descriptors greedy_clients handshake http isolation limits mcp_clients mcp_seats "
         "mounted_apps order outcomes program proxy resume second_signal stalls tells told_trouble unauthenticated "
         "unwritable_keys"
     ),

@@ -459,6 +459,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "program-errors": "Wrong use ends at once with a sentence that says what to do.",
         "tls": "It serves TLS.",
         "no-secrets-in-logs": "No credential and no payload is ever logged.",
+        "server-card": "With --card, programs without a key learn how offices are reached, and nothing else.",
         "mcp-on-server": "With --mcp, MCP clients are agents with their own keys; those with one key share a seat.",
         "console-origin": "Each start of the owner's console has an origin that no other program can have had before.",
         "other-ports": "What a browser sends to another port of this machine opens no console.",

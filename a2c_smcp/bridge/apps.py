@@ -20,9 +20,8 @@ from a2c_smcp.agent.reading.answers import APP_SCHEME, qualified
 from a2c_smcp.bridge.names import computer_prefix
 
 EXTENSION = "io.modelcontextprotocol/ui"
-_MIME_TYPE = "text/html;profile=mcp-app"
-_FLAT_KEY = "ui/resourceUri"
-"""The older form of `_meta.ui.resourceUri`, which hosts still read."""
+_MIME_TYPE, _FLAT_KEY = "text/html;profile=mcp-app", "ui/resourceUri"
+"""The type of pages, and the older form of `_meta.ui.resourceUri`, which hosts still read."""
 
 OwnTools: TypeAlias = Callable[[str, str], Mapping[str, tuple[str, str | None]]]
 """The tools of an MCP server of a computer: by own name, the name in the bridge, and the argument for the computer."""
@@ -106,9 +105,7 @@ def _with_script(content: dict[str, Any], script: str) -> dict[str, Any]:
 
 def _put_before(page: str, script: str) -> str:
     """The document type stays first: it decides how the page is laid out."""
-    found = _BEFORE_PAGE.match(page)
-    end = found.end() if found else 0
-    return f"{page[:end]}{script}{page[end:]}"
+    return _BEFORE_PAGE.sub(lambda found: found[0] + script, page, count=1)
 
 
 def _is_page(content: Any) -> bool:

@@ -28,7 +28,8 @@ HTML = f"""<!-- the counter --><!DOCTYPE html>
 const app = new {APP}({{name: "counter", version: "1"}}, {{}});
 const show = (id, text) => document.getElementById(id).textContent = text;
 for (const name of ["press", "wipe", "absent"]) document.getElementById(name).onclick = async () => {{
-  const result = await app.callServerTool({{name, arguments: {{}}}}).catch(error => ({{content: [{{text: String(error)}}]}}));
+  const failed = (error) => ({{isError: true, content: [{{text: String(error)}}]}});
+  const result = await app.callServerTool({{name, arguments: {{}}}}).catch(failed);
   show(name === "press" && !result.isError ? "count" : "said", result.content[0].text);
 }};
 app.ontoolresult = async (result) => {{
@@ -73,6 +74,14 @@ def wipe() -> str:
     global count
     count = 0
     return f"{OWNER} is wiped"
+
+
+if OWNER == "laptop":
+
+    @server.tool()
+    def absent() -> str:
+        """Only one computer has this tool."""
+        return "only laptop has this"
 
 
 @server.resource("note://owner")
