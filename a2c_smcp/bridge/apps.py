@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from a2c_smcp.agent.reading.answers import APP_SCHEME, qualified
 from a2c_smcp.bridge.names import computer_prefix
+from a2c_smcp.registry.tool_info import ui_of
 
 EXTENSION = "io.modelcontextprotocol/ui"
 _MIME_TYPE, _FLAT_KEY = "text/html;profile=mcp-app", "ui/resourceUri"
@@ -32,8 +33,7 @@ _SCRIPT = """<script>(({tools, computer, prefix, places}) => {
   if (host === window) return;
   const requests = {
     "tools/call": ({name, arguments: given, ...rest}) => {
-      const own = String(name).startsWith(prefix) ? name : prefix + name;
-      const [tool, argument] = names.get(name) ?? [own, null];
+      const [tool, argument] = names.get(name) ?? [String(name).startsWith(prefix) ? name : prefix + name];
       return {...rest, name: tool, arguments: argument ? {...given, [argument]: computer} : given};
     },
     "resources/read": ({uri, ...rest}) => {
@@ -54,14 +54,7 @@ _SCRIPT = """<script>(({tools, computer, prefix, places}) => {
 
 def has_page(listing: Mapping[str, Any]) -> bool:
     """True for a tool, as MCP lists it, whose results a host shows in a page."""
-    ui = _ui(listing.get("_meta"))
-    return bool(ui.get("resourceUri") or (listing.get("_meta") or {}).get(_FLAT_KEY))
-
-
-def is_for_models(listing: Mapping[str, Any]) -> bool:
-    """False for a tool that only apps may call."""
-    visibility = _ui(listing.get("_meta")).get("visibility")
-    return not isinstance(visibility, list) or "model" in visibility
+    return bool(ui_of(listing).get("resourceUri") or (listing.get("_meta") or {}).get(_FLAT_KEY))
 
 
 def with_own_page(fields: dict[str, Any], computer: str, mcp_server: str) -> dict[str, Any]:
@@ -70,8 +63,8 @@ def with_own_page(fields: dict[str, Any], computer: str, mcp_server: str) -> dic
     if not isinstance(meta, dict):
         return fields
     found: dict[str, Any] = {}
-    if uri := _page(_ui(meta).get("resourceUri"), computer, mcp_server):
-        found["ui"] = {**_ui(meta), "resourceUri": uri}
+    if uri := _page(ui_of(fields).get("resourceUri"), computer, mcp_server):
+        found["ui"] = {**ui_of(fields), "resourceUri": uri}
     if uri := _page(meta.get(_FLAT_KEY), computer, mcp_server):
         found[_FLAT_KEY] = uri
     return {**fields, "_meta": {**meta, **found}} if found else fields
@@ -115,8 +108,3 @@ def _is_page(content: Any) -> bool:
 
 def _page(uri: object, computer: str, mcp_server: str) -> str | None:
     return qualified(uri, computer, mcp_server) if isinstance(uri, str) and uri.startswith(APP_SCHEME) else None
-
-
-def _ui(meta: object) -> Mapping[str, Any]:
-    ui = meta.get("ui") if isinstance(meta, Mapping) else None
-    return ui if isinstance(ui, Mapping) else {}

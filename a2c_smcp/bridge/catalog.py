@@ -18,10 +18,11 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from a2c_smcp.bridge.apps import has_page, is_for_models
+from a2c_smcp.bridge.apps import has_page
 from a2c_smcp.bridge.names import GivenNames, OfferedTool, Owner, SharedTool, Target, Yields
 from a2c_smcp.bridge.search import ToolIndex
 from a2c_smcp.errors import BadRequest
+from a2c_smcp.registry.tool_info import is_for_models
 from a2c_smcp.registry.toolset import unknown_tool
 
 # Adds an argument to a tool's schema: the same values are valid as before, with this argument beside them.
@@ -244,10 +245,8 @@ def group_tools(
     singles: list[OfferedTool] = []
     by_name: defaultdict[str, defaultdict[str, list[OfferedTool]]] = defaultdict(lambda: defaultdict(list))
     for offer in offers:
-        if has_page(offer.listing):  # the page belongs to one computer
-            singles.append(offer)
-        else:
-            by_name[offer.target.tool][_schema_digest(offer.listing)].append(offer)
+        is_alone = has_page(offer.listing)  # a page belongs to one computer
+        (singles if is_alone else by_name[offer.target.tool][_schema_digest(offer.listing)]).append(offer)
     for tool, by_schema in by_name.items():
         most, *others = sorted(by_schema.items(), key=lambda item: (-len(item[1]), item[0]))
         wanted = {SharedTool(tool): most} | {SharedTool(tool, schema): (schema, same) for schema, same in others}

@@ -473,7 +473,6 @@ _CARD_HEADERS = [
     (b"access-control-allow-origin", b"*"),
     (b"cache-control", b"no-store"),  # it has the host that the client asked for
 ]
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9.-]+")
 
 
 class ServerCard:
@@ -500,7 +499,7 @@ class ServerCard:
         await send({"type": "http.response.body", "body": body})
 
     def _card(self, base: str) -> dict[str, Any]:
-        host = _NOT_IN_NAMES.sub("-", urlsplit(base).hostname or "")
+        host = re.sub(r"[^A-Za-z0-9.-]+", "-", urlsplit(base).hostname or "")
         office = {"description": "The office whose computers are used", "isRequired": True}
         remote = {"type": "streamable-http", "url": f"{base}{MCP_PATH}/{{office}}", "variables": {"office": office}}
         return {
