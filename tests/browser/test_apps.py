@@ -141,19 +141,21 @@ def counter(owner: str) -> dict[str, Any]:
 def host(tmp_path: Path, starts: Starts, serves: Serves, host_script: str) -> Iterator[str]:
     """The URL of a host that is connected to the bridge of an office with two computers."""
     laptop = Program(tmp_path / "laptop", {"counter": counter("laptop")}, "--no-input")
-    url = until(lambda: laptop.said(r"listening on (\S+)", "output"), "the address")
-    key = until(lambda: laptop.said(r"API key: (\S.*)", "output"), "the key")
-    office = ("--url", url, "--office", "desk", "--api-key", Path(key).read_text().strip())
-    config = tmp_path / "attic.json"
-    config.write_text(json.dumps({"servers": {"counter": counter("attic")}}))
-    starts("attic", "computer", *office, "--name", "attic", "--config", str(config), "--no-input")
-    page = serves({"/": ("html", HOST), "/host.js": ("javascript", host_script)})
-    starts("bridge", "bridge", *office, "--port", "0", "--bearer-key", KEY, "--allow-origin", page)
-    output = tmp_path / "bridge" / "output"
-    bridge = until(lambda: "".join(re.findall(r"listening on (\S+)", output.read_text())), "the bridge")
-    words = {"bridge": bridge, "key": KEY, "sandbox": serves({"/": ("html", SANDBOX)})}
-    yield f"{page}/?{urlencode(words)}"
-    laptop.close()
+    try:
+        url = until(lambda: laptop.said(r"listening on (\S+)", "output"), "the address")
+        key = until(lambda: laptop.said(r"API key: (\S.*)", "output"), "the key")
+        office = ("--url", url, "--office", "desk", "--api-key", Path(key).read_text().strip())
+        config = tmp_path / "attic.json"
+        config.write_text(json.dumps({"servers": {"counter": counter("attic")}}))
+        starts("attic", "computer", *office, "--name", "attic", "--config", str(config), "--no-input")
+        page = serves({"/": ("html", HOST), "/host.js": ("javascript", host_script)})
+        starts("bridge", "bridge", *office, "--port", "0", "--bearer-key", KEY, "--allow-origin", page)
+        output = tmp_path / "bridge" / "output"
+        bridge = until(lambda: "".join(re.findall(r"listening on (\S+)", output.read_text())), "the bridge")
+        words = {"bridge": bridge, "key": KEY, "sandbox": serves({"/": ("html", SANDBOX)})}
+        yield f"{page}/?{urlencode(words)}"
+    finally:
+        laptop.close()
 
 
 @pytest.mark.covers("bridge-apps")
