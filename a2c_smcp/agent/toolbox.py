@@ -255,6 +255,8 @@ class RemoteTool:
         self.name = name
         self.seat = seat
         self.tool = tool
+        self.own_name = own if isinstance(own := meta.get("a2c_tool_name"), str) else tool["name"]
+        """The name that its MCP server gave."""
         self.description = str(tool.get("description") or "")
         self.input_schema = tool.get("params_schema") or {}
         self.output_schema = tool.get("return_schema")

@@ -213,12 +213,21 @@ class MCPClientOptions:
         int, _mcp("MCP_IDLE", "Seconds after its last request until an MCP client leaves the office.", min=1)
     ] = DEFAULT_IDLE
     mcp_withdraw_after: Annotated[int, _mcp("MCP_WITHDRAW_AFTER", WITHDRAW_HELP, min=1)] = WITHDRAW_AFTER
+    card: Annotated[
+        bool, _mcp("CARD", "Tell programs without a key how offices are reached, at /.well-known/mcp/server-card.json.")
+    ] = False
     mcp_e2e: Annotated[
         Sealing, _mcp("MCP_E2E", "Seal calls of MCP clients from this Server on, for computers that require it.")
     ] = "off"
 
     def seats(self, issuer: str | None) -> MCPOptions:
-        return MCPOptions(idle=self.mcp_idle, withdraw_after=self.mcp_withdraw_after, issuer=issuer, e2e=self.mcp_e2e)
+        return MCPOptions(
+            idle=self.mcp_idle,
+            withdraw_after=self.mcp_withdraw_after,
+            issuer=issuer,
+            e2e=self.mcp_e2e,
+            has_card=self.card,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,6 +322,8 @@ def server(
     logs.queue_stderr()
     logs.set_up(records.log_level, as_json=records.log_json)
     check_processes(nodes.workers, with_mcp=mcp.mcp)
+    if mcp.card and not mcp.mcp:
+        raise WrongUse("--card has no meaning without --mcp", "Give --mcp too.")
     address = connections.address()
     identity = nodes.identity(address)
     if node := worker or identity:

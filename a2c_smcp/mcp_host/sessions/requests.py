@@ -19,7 +19,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, URL_ELICITATION_REQUIRED
 from a2c_smcp.mcp_host.failures import RequestRefused, if_short
 from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.message_limits import check_result, is_within
-from a2c_smcp.mcp_host.sessions.sdk_client import TASKS_EXTENSION, SDKClient
+from a2c_smcp.mcp_host.sessions.sdk_client import APPS, TASKS_EXTENSION, SDKClient
 from a2c_smcp.mcp_host.sessions.server_requests import LARGEST, AskableCall, ServerRequests, answered
 from a2c_smcp.mcp_host.sessions.tasks import ExtensionTask, OlderTask, ServerTask, failed
 from a2c_smcp.mcp_host.sessions.tool_request import Asking, InputRefused, ReadRequest, ToolRequest
@@ -274,7 +274,7 @@ Send = Callable[[PendingRequest, Work, MCPRequest | None], Awaitable[dict[str, A
 """Does the work for a request, or sends the request directly. Returns the outcome."""
 
 _RESERVED = "io.modelcontextprotocol/"
-_ELICITATION: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+_ELICITATION: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}, "extensions": APPS}
 _NO_OPTIONS = (None, None, None, None)
 _TTL_MARGIN = 60.0  # seconds that a server keeps a task after the call could have ended
 

@@ -128,10 +128,13 @@ AnswerRequest = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]] | None
 """Answers a request of the server, by method and parameters; `None` leaves it to the SDK."""
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+APPS: Mapping[str, Any] = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
+"""The extension by which servers show apps. A list of tools is for all agents, and some have clients that show apps."""
 CAPABILITIES: Mapping[str, Any] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {},
     "roots": {},
+    "extensions": APPS,
 }
 """The capabilities declared at `initialize`, to servers of older revisions."""
 raw_params: ContextVar[dict[str, Any] | None] = ContextVar("raw_params", default=None)
@@ -273,7 +276,7 @@ class SDKClient:
         self._session = ClientSession(
             dispatcher=self._dispatcher,
             client_info=types.Implementation(name="a2c-smcp", version=__version__),
-            extensions={TASKS_EXTENSION: {}},
+            extensions={TASKS_EXTENSION: {}, **APPS},
         )
         self._limit = limit
         self._stack = AsyncExitStack()

@@ -123,6 +123,8 @@ class MCPServer(Server[None], ABC):
 
     async def serve(self, read: Any, write: Any) -> None:
         """Serve one client at these streams of messages, until it disconnects. There may be others."""
+        if self._greeting:
+            self._greeting.capabilities = self.create_initialization_options().capabilities
         await serve_dual_era_loop(self, read, write, lifespan_state=None, init_options=self._greeting)
 
     def instruct(self, instructions: str) -> None:

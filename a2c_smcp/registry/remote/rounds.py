@@ -455,12 +455,12 @@ def missing_capability(error: CannotAsk) -> MCPError:
 
 
 def input_capabilities(context: Request) -> dict[str, Any]:
-    """The input capabilities that the client has declared."""
+    """The input capabilities that the client has declared, and its extensions beside them."""
     declared = context.session.client_capabilities
     if all(getattr(declared, name, None) is None for name in INPUT_METHODS.values()):
         return {}
     dumped = declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared else {}
-    return {name: dumped[name] for name in INPUT_METHODS.values() if name in dumped}
+    return {name: dumped[name] for name in (*INPUT_METHODS.values(), "extensions") if name in dumped}
 
 
 def client_of(context: Request) -> dict[str, str] | None:
