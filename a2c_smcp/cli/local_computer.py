@@ -29,9 +29,8 @@ from a2c_smcp.cli.terminal import Say, ServerProgress, Terminal
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.configuration.watch import Consent, RefusedChanges, digest_of_configuration, trusting, watch
-from a2c_smcp.computer.consent.approval import approve_all
+from a2c_smcp.computer.consent.approval import PendingApprovals, PendingQuestions, approve_all
 from a2c_smcp.computer.consent.decision import warnings_about
-from a2c_smcp.computer.consent.pending import PendingApprovals, PendingQuestions
 from a2c_smcp.computer.consent.rules import seconds_in
 from a2c_smcp.computer.recording import recorded
 from a2c_smcp.computer.secrets.logs import MaskFilter

@@ -19,8 +19,7 @@ from a2c_smcp.mcp_host.sessions.sdk_client import require_known_sdk
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, ServerStatus, State
 from a2c_smcp.mcp_host.supervisor import Supervisor
-from a2c_smcp.mcp_host.transports.http import StreamableTransport
-from a2c_smcp.mcp_host.transports.sse import SSETransport
+from a2c_smcp.mcp_host.transports.http import SSETransport, StreamableTransport
 from a2c_smcp.mcp_host.transports.stdio import StdioTransport
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 

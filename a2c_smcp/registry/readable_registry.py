@@ -16,24 +16,22 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, Unpack, overloa
 
 from a2c_smcp.protocol.names import did_you_mean, similar_names
 from a2c_smcp.protocol.operations import COMPLETE, GET_PROMPT, READ_RESOURCE, MCPOperation
-from a2c_smcp.registry.entries import (
+from a2c_smcp.registry.calls.pipeline import Rules
+from a2c_smcp.registry.sources import (
     BothWays,
     Entry,
     Following,
     PromptEntry,
+    PromptOptions,
     ResourceEntry,
+    ResourceOptions,
     TemplateEntry,
     UnknownPrompt,
     UnknownResource,
     completion_of,
     contents_of,
-    messages_of,
-)
-from a2c_smcp.registry.rules import Rules
-from a2c_smcp.registry.sources import (
-    PromptOptions,
-    ResourceOptions,
     function_entry,
+    messages_of,
     prompt_entry,
     static_entry,
 )

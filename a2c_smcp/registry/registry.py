@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 from a2c_smcp.errors import under_own_name
 from a2c_smcp.loops import is_cancelled
 from a2c_smcp.registry.calls.hooks import Hooks
+from a2c_smcp.registry.calls.pipeline import Limit, Policy, Retry, Rules
 from a2c_smcp.registry.functions import FunctionTool
 from a2c_smcp.registry.readable_registry import ReadableRegistry
-from a2c_smcp.registry.rules import Limit, Policy, Retry, Rules
 from a2c_smcp.registry.tool_registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from a2c_smcp.registry.remote.mcp_server import ServerIdentity
     from a2c_smcp.registry.remote.server_tools import MCPServers, MCPServerTools, ServerOptions
     from a2c_smcp.registry.remote.servers import ServerConfig
-    from a2c_smcp.registry.remote.serving import RegistryServer
+    from a2c_smcp.registry.remote.serving import RegistryServer, ServerIdentity
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -17,10 +17,9 @@ from a2c_smcp.errors import SMCPError
 from a2c_smcp.protocol.questions import OnQuestion
 from a2c_smcp.registry.calls.arguments import Arguments
 from a2c_smcp.registry.calls.context import OnLog, OnProgress, called_from_loop, called_from_thread
-from a2c_smcp.registry.calls.pipeline import compile_tool, refused_tool
+from a2c_smcp.registry.calls.pipeline import Limit, Rules, compile_tool, refused_tool
 from a2c_smcp.registry.content import envelope as in_envelope
 from a2c_smcp.registry.planning.provider_formats import Format
-from a2c_smcp.registry.rules import Limit, Rules
 from a2c_smcp.registry.tool_info import as_words
 from a2c_smcp.registry.toolset import RegisteredTool, ToolSet, unknown_tool
 

@@ -41,16 +41,17 @@ from a2c_smcp.protocol.operations import COMPLETE, MCPList, MCPOperation
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.calls.context import ToolCaller, tool_caller
 from a2c_smcp.registry.content import RawResult
-from a2c_smcp.registry.entries import (
+from a2c_smcp.registry.sources import (
     ENTRIES,
+    IN_A_LOOP,
     MAX_LISTED,
     BothWays,
     Entry,
     Follow,
     Following,
     PromptEntry,
+    remote_entry,
 )
-from a2c_smcp.registry.sources import IN_A_LOOP, remote_entry
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from a2c_smcp.computer.calls.live import LiveCalls
 from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.computer.content.blob_handles import Blobs
-from a2c_smcp.computer.content.lists import ReadLists
-from a2c_smcp.computer.content.server_reads import ReadCall, Result, ServerReads, masked_error, refused_read
+from a2c_smcp.computer.content.lists import ReadCall, ReadLists, Result, ServerReads, masked_error, refused_read
 from a2c_smcp.computer.hosting import HostedServers
 from a2c_smcp.computer.owner import Owner
 from a2c_smcp.computer.secrets.mask import Mask

@@ -24,8 +24,7 @@ from a2c_smcp.mcp_host.sessions.server_requests import LARGEST, AskableCall, Ser
 from a2c_smcp.mcp_host.sessions.tasks import ExtensionTask, OlderTask, ServerTask, failed
 from a2c_smcp.mcp_host.sessions.tool_request import Asking, InputRefused, ReadRequest, ToolRequest
 from a2c_smcp.mcp_host.sessions.turns import CallTurns
-from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
-from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
+from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest, PendingRequest
 from a2c_smcp.protocol.questions import ELICITATION, INPUT_METHODS, InputRequest, input_requests
 from a2c_smcp.protocol.results import without_own_keys
 
