@@ -30,11 +30,19 @@ from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.desktops import DeviceOptions, Seat
 from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
 from a2c_smcp.device_events import GET_DEVICE_EVENT, SEALED_EVENT
-from a2c_smcp.devices import signing
+from a2c_smcp.devices import signing as signing
 from a2c_smcp.devices.identity import Identity, IdentityStore, Voucher
 from a2c_smcp.devices.known import SIGNED, KnownDevices, KnownPeer
-from a2c_smcp.devices.signing import ANSWER, new_reply, open_reply, seal_request
-from a2c_smcp.devices.statement import NONCE_SIZE, DeviceStatement, read_statement, vouchers_to_wire
+from a2c_smcp.devices.signing import (
+    ANSWER,
+    NONCE_SIZE,
+    DeviceStatement,
+    new_reply,
+    open_reply,
+    read_statement,
+    seal_request,
+    vouchers_to_wire,
+)
 from a2c_smcp.devices.transcript import CallAddress, encoded
 from a2c_smcp.errors import (
     BadRequest,

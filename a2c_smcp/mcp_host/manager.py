@@ -11,8 +11,7 @@ from typing import Any, Self
 from a2c_smcp.errors import ServerNotFound
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from a2c_smcp.mcp_host.failures import ServerExists
-from a2c_smcp.mcp_host.limits import HostLimits
-from a2c_smcp.mcp_host.message_limits import MAX_BYTES
+from a2c_smcp.mcp_host.limits import MAX_BYTES, HostLimits
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
 from a2c_smcp.mcp_host.seen import SeenServers
 from a2c_smcp.mcp_host.sessions.sdk_client import require_known_sdk

@@ -20,8 +20,7 @@ from a2c_smcp.errors import CallTimeout, CapabilityNotSupported, NotPrivate
 from a2c_smcp.files import PrivateFileUnusable, PrivateJSONFile, private_folder, stamp
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused
-from a2c_smcp.mcp_host.limits import HostLimits
-from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.limits import HostLimits, is_within
 from a2c_smcp.mcp_host.sessions.listings import MAX_LISTED_BYTES, ToolList, WindowList
 from a2c_smcp.mcp_host.sessions.server_info import AboutServer
 from a2c_smcp.mcp_host.sessions.session import MCPSession

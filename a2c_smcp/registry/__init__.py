@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.protocol.questions import Answer, OnQuestion, Question
-from a2c_smcp.registry.calls.context import (
-    AsyncToolContext,
-    CannotAsk,
-    OnLog,
-    OnProgress,
-    ToolContext,
-    report_progress,
-)
+from a2c_smcp.registry.calls.context import AsyncToolContext, CannotAsk, OnLog, OnProgress, ToolContext, report_progress
 from a2c_smcp.registry.calls.hooks import Hook, OpenTelemetryHook, ToolCall
 from a2c_smcp.registry.calls.pipeline import Limit, Policy, QueueFull, Retry, ToolTimeout
 from a2c_smcp.registry.content import (

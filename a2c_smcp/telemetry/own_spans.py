@@ -26,15 +26,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags
 
-from a2c_smcp.telemetry.conventions import (
-    ERROR_TYPE,
-    AttributeValues,
-    Facts,
-    LiveSpan,
-    MoreFacts,
-    SpanStart,
-    Times,
-)
+from a2c_smcp.telemetry.conventions import ERROR_TYPE, AttributeValues, Facts, LiveSpan, MoreFacts, SpanStart, Times
 from a2c_smcp.telemetry.spans import (
     ERROR,
     KINDS,

@@ -15,9 +15,15 @@ from typer.core import TyperGroup
 
 from a2c_smcp.cli import options
 from a2c_smcp.cli.agent import listings, show
-from a2c_smcp.cli.agent.call import ToolCallWork, read_arguments
 from a2c_smcp.cli.agent.listings import SkillWork, show_skills
-from a2c_smcp.cli.agent.read import PromptWork, ReadWatch, ReadWork, read_prompt_arguments
+from a2c_smcp.cli.agent.requests import (
+    PromptWork,
+    ReadWatch,
+    ReadWork,
+    ToolCallWork,
+    read_arguments,
+    read_prompt_arguments,
+)
 from a2c_smcp.cli.agent.run import AgentOptions, PutWork, Work, run_in_office
 from a2c_smcp.cli.agent.show import DesktopWatch, LogWatch, Watch
 from a2c_smcp.cli.errors import WrongUse

@@ -25,13 +25,7 @@ from a2c_smcp.computer.secrets.mask import MASKED
 from a2c_smcp.computer.secrets.replace import PAIRS, masked_server
 from a2c_smcp.mcp_host.config.sandbox import as_written
 from a2c_smcp.mcp_host.config.sandbox import loosens as loosens_sandbox
-from a2c_smcp.mcp_host.config.servers import (
-    CommandInput,
-    MCPServerConfig,
-    MCPServerInput,
-    input_to_wire,
-    source,
-)
+from a2c_smcp.mcp_host.config.servers import CommandInput, MCPServerConfig, MCPServerInput, input_to_wire, source
 from a2c_smcp.protocol.escaping import one_line
 
 _MOST = 400

@@ -32,7 +32,7 @@ from a2c_smcp.mcp_host.failures import (
     RequestRefused,
     ServerNotReady,
 )
-from a2c_smcp.mcp_host.message_limits import LARGE, is_within
+from a2c_smcp.mcp_host.limits import LARGE, is_within
 from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
 from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.protocol.names import MAX_WINDOW_URI, fault_in

@@ -31,7 +31,7 @@ from a2c_smcp.errors import (
 )
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.mcp_host.failures import AuthRequired, RequestRefused, ServerFailure, ServerGone, ServerNotReady
-from a2c_smcp.mcp_host.message_limits import is_within, text_in
+from a2c_smcp.mcp_host.limits import is_within, text_in
 from a2c_smcp.mcp_host.sessions.server_info import AboutServer
 from a2c_smcp.mcp_host.sessions.subscriptions import uris_above
 from a2c_smcp.protocol import operations

@@ -26,7 +26,7 @@ from a2c_smcp.computer.questions.parked import ParkedRuns, Run
 from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.errors import BadRequest, SMCPError
 from a2c_smcp.mcp_events import AnswerAction
-from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.limits import is_within
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, OnInput
 from a2c_smcp.protocol.questions import ELICITATION, INPUT_METHODS, Answer, InputRequest, OnQuestion, Question
 from a2c_smcp.protocol.structure import REQUEST

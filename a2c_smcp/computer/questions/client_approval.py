@@ -39,7 +39,7 @@ from a2c_smcp.computer.questions.parked import require_same, state_of
 from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.computer.tells import Delivery, Tells
 from a2c_smcp.errors import ApprovalRefused, BadRequest, QuestionEnded, QuestionNotFound
-from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.limits import is_within
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.escaping import escaped, values_in_lines

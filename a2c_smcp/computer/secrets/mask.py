@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_plus
 from a2c_smcp.computer.secrets.messages import READ, is_word
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.loops import in_thread
-from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.limits import is_within
 from a2c_smcp.protocol.results import from_base64
 from a2c_smcp.protocol.structure import ANSWER, ANYTHING, BLOCK, NAME, RESOURCE, Structure
 

@@ -14,16 +14,7 @@ from a2c_smcp.mcp_host.config.servers import (
     FieldContent,
 )
 from a2c_smcp.protocol.operations import OPERATIONS
-from a2c_smcp.protocol.structure import (
-    ANSWER,
-    ANYTHING,
-    ARGUMENTS,
-    NAME,
-    NAMES,
-    SCHEMA,
-    Structure,
-    all_of,
-)
+from a2c_smcp.protocol.structure import ANSWER, ANYTHING, ARGUMENTS, NAME, NAMES, SCHEMA, Structure, all_of
 
 _LONGEST = 32
 _WORD = "(?:[A-Z]?[a-z]{2,16}(?:[A-Z][a-z]{2,16})*|[A-Z]{2,16})"

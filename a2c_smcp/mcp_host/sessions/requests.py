@@ -17,8 +17,7 @@ import anyio
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, URL_ELICITATION_REQUIRED
 
 from a2c_smcp.mcp_host.failures import RequestRefused, if_short
-from a2c_smcp.mcp_host.limits import HostLimits
-from a2c_smcp.mcp_host.message_limits import check_result, is_within
+from a2c_smcp.mcp_host.limits import HostLimits, check_result, is_within
 from a2c_smcp.mcp_host.sessions.sdk_client import TASKS_EXTENSION, SDKClient
 from a2c_smcp.mcp_host.sessions.server_requests import LARGEST, AskableCall, ServerRequests, answered
 from a2c_smcp.mcp_host.sessions.tasks import ExtensionTask, OlderTask, ServerTask, failed

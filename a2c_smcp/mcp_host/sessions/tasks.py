@@ -31,7 +31,7 @@ from mcp_types import INTERNAL_ERROR
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.mcp_host.failures import RequestRefused, if_short
-from a2c_smcp.mcp_host.message_limits import refused
+from a2c_smcp.mcp_host.limits import refused
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
 from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest, PendingRequest
 from a2c_smcp.protocol.questions import InputRequest

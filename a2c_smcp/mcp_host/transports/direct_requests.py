@@ -23,7 +23,7 @@ from pydantic_core import to_jsonable_python
 
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused
-from a2c_smcp.mcp_host.message_limits import refused
+from a2c_smcp.mcp_host.limits import refused
 from a2c_smcp.protocol.codec import dumps
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
 from a2c_smcp.mcp_host.config.servers import SSEParameters, StreamableParameters
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost, StartFailed, TokenRefused
-from a2c_smcp.mcp_host.message_limits import (
+from a2c_smcp.mcp_host.limits import (
     LARGE,
     MAX_BYTES,
     PEEK,
@@ -41,7 +41,7 @@ from a2c_smcp.mcp_host.transports.transport import OnFault
 # The body of an HTTP response of an MCP server: decompressed piece by piece, with a limit on the result.
 #
 # It replaces the body that the HTTP library would decompress and join without a limit. An error answer to the request
-# (`message_limits`) replaces a body or an event that is over a limit; the rest of such a body is not read, the rest of
+# (`limits.py`) replaces a body or an event that is over a limit; the rest of such a body is not read, the rest of
 # such an event is skipped.
 
 ACCEPT_ENCODING = "gzip"
