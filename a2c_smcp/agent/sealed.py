@@ -413,16 +413,13 @@ class DeviceRequests:
                     renewals += 1
                     sealing.statement = self.device.renewed(sealing.seat, error, sealed)
         finally:
-            self._let_go(sealing.event, reply)
-
-    def _let_go(self, event: str, reply: _Reply) -> None:
-        now = asyncio.get_running_loop().time()
-        if event in _STANDING:
-            reply.until = now + _STANDING_TIME
-        else:
-            self._replies.pop(reply.address.req_id, None)
-        for req_id in [req_id for req_id, each in self._replies.items() if each.until < now]:
-            del self._replies[req_id]
+            now = asyncio.get_running_loop().time()
+            if sealing.event in _STANDING:
+                reply.until = now + _STANDING_TIME
+            else:
+                self._replies.pop(reply.address.req_id, None)
+            for req_id in [req_id for req_id, each in self._replies.items() if each.until < now]:
+                del self._replies[req_id]
 
     # What computers tell
 

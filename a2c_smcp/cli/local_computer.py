@@ -295,7 +295,11 @@ class LocalComputer:
         return sorted(self._starting)
 
     def _fill(self) -> None:
-        _mask_logs(self.computer, self._terminal)
+        # Mask secrets in logs, and write logs through the terminal, so that they do not interrupt a prompt.
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(MaskFilter(self.computer.mask))
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(self._terminal)
         self.computer.define_inputs(self._configuration.inputs.values())
         for server in self._configuration.servers.values():
             self.computer.add_server(server)
@@ -310,7 +314,12 @@ class LocalComputer:
     async def serve(self, url: str, office: str, on_connection: Say | None = None, **link: Any) -> None:
         """Run until a signal. Raises the error with which the Server refuses this computer for good."""
         await self._check_refused()
-        self._use_scanners()
+        # Use the scanners of the command line, then those of the files. To import one runs it. Raises `Failed`.
+        try:
+            self.computer.scanners.give(self._options.owner.scanner or ())
+            self.computer.scanners.configure(self._configuration.scanners)
+        except ConfigError as error:
+            raise Failed(error.message, "Correct or leave out the scanner.") from None
         if self.computer.gate:
             await self._options.owner.policy.check_refused(self.computer.gate.policy, self._consent)
         gc.freeze()  # imported modules stay for ever: the collector need not visit them
@@ -325,14 +334,6 @@ class LocalComputer:
                 await stack.enter_async_context(self._pages.serving(office))
             await self._serve(url, office, on_connection or self._terminal.show, **link)
 
-    def _use_scanners(self) -> None:
-        """Use the scanners of the command line, then those of the files. To import one runs it. Raises `Failed`."""
-        try:
-            self.computer.scanners.give(self._options.owner.scanner or ())
-            self.computer.scanners.configure(self._configuration.scanners)
-        except ConfigError as error:
-            raise Failed(error.message, "Correct or leave out the scanner.") from None
-
     async def _serve(self, url: str, office: str, say: Say, **link: Any) -> None:
         report = ConnectionReporter(say, self._pages, url=Endpoint(url=url).shown_url, office=office)
         if self._owner is None and self._pages:  # at the prompt, the prompt keeps what is allowed for good
@@ -341,7 +342,20 @@ class LocalComputer:
         serve = partial(self._owner.serve, self.computer) if self._owner else self.computer.run
         serving = asyncio.create_task(serve(url, office=office, on_connection=report, **link))
         watching = asyncio.create_task(self._watch())
-        await self._until_stopped(serving, watching)
+        stop = stop_on_signals()
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        self._is_stopping = True
+        if stop.is_set():
+            self._progress.end()
+            if self._terminal.console:
+                self._terminal.show("stopping (Ctrl-C again stops at once)", event="stopping")
+        for task in (watching, stopping, serving):
+            task.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await asyncio.wait([serving])
+        if not serving.cancelled():
+            serving.result()
 
     async def _serve_metrics(self, stack: AsyncExitStack, port: int, audit: AuditFile | None) -> None:
         """Serve metrics until the stack ends. Raises `Failed`."""
@@ -378,25 +392,6 @@ class LocalComputer:
             )
         self._refused.clear()
 
-    async def _until_stopped(self, serving: asyncio.Task[None], watching: asyncio.Task[None]) -> None:
-        stop = stop_on_signals()
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-        self._is_stopping = True
-        if stop.is_set():
-            self._on_stop()
-        for task in (watching, stopping, serving):
-            task.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        await asyncio.wait([serving])
-        if not serving.cancelled():
-            serving.result()
-
-    def _on_stop(self) -> None:
-        self._progress.end()
-        if self._terminal.console:
-            self._terminal.show("stopping (Ctrl-C again stops at once)", event="stopping")
-
     def _on_state(self, name: str, state: State, reason: str) -> None:
         (self._owner.on_state if self._owner else self._progress)(name, state, reason)
         if self._pages:
@@ -406,14 +401,6 @@ class LocalComputer:
         is_ending = self._is_stopping or (self._owner is not None and self._owner.has_quit)
         if not self._starting and not is_ending:
             self.settled.set()
-
-
-def _mask_logs(computer: Computer, terminal: Terminal) -> None:
-    """Mask secrets in logs, and write logs through the terminal, so that they do not interrupt a prompt."""
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(MaskFilter(computer.mask))
-        if isinstance(handler, logging.StreamHandler):
-            handler.setStream(terminal)
 
 
 def _read(paths: list[Path], terminal: Terminal) -> Configuration:

@@ -173,7 +173,11 @@ class HostedServers:
         with self._start_of(name):
             self._withdraw(name)
             asking = self._asking[name] = asyncio.ensure_future(self._filled(config))
-            await _finished(asking)
+            # Wait for a question. If the waiting is cancelled, so is the question.
+            try:
+                await asyncio.wait([asking])
+            finally:
+                asking.cancel()
             async with self._changing[name]:
                 if self._asking.get(name) is not asking:
                     return
@@ -397,14 +401,6 @@ async def _script(text: str) -> VRLScript:
         await script.close()
         raise
     return script
-
-
-async def _finished(asking: asyncio.Future[MCPServerConfig]) -> None:
-    """Wait for a question. If the waiting is cancelled, so is the question."""
-    try:
-        await asyncio.wait([asking])
-    finally:
-        asking.cancel()
 
 
 def _missing(name: str, reason: str) -> ServerStatus:

@@ -237,7 +237,11 @@ class Notices:
         updates = self._updates.setdefault(sid, _Updates())
         now = asyncio.get_running_loop().time()
         if event.name not in _MERGED:
-            self._admit_newer(updates.newer, now)
+            while updates.newer and updates.newer[0] <= now - 1:
+                updates.newer.popleft()
+            if len(updates.newer) >= self._limits.newer_updates_per_second:
+                raise RateLimited(f"at most {self._limits.newer_updates_per_second} updates of this kind a second")
+            updates.newer.append(now)
             return notice
         pace = updates.paces.setdefault(notice.event, _Pace())
         due = pace.sent + 1 / self._limits.updates_per_second
@@ -275,13 +279,6 @@ class Notices:
     def close(self) -> None:
         for sid in list(self._updates):
             self.take_pending(sid)
-
-    def _admit_newer(self, recent: deque[float], now: float) -> None:
-        while recent and recent[0] <= now - 1:
-            recent.popleft()
-        if len(recent) >= self._limits.newer_updates_per_second:
-            raise RateLimited(f"at most {self._limits.newer_updates_per_second} updates of this kind a second")
-        recent.append(now)
 
 
 def _send(connections: Sequence[Connection], packet: bytes) -> None:

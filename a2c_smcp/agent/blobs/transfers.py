@@ -318,19 +318,16 @@ class Transfers:
             async with self.reporting(receive.on_transfer) as on_bytes:
                 content = await complete_items(self.downloads, result.content, computer, office, on_bytes, folder)
             result = result if content is result.content else replace(result, content=content)
-            return await self._structured(result, computer, office)
+            # The result with its structured content, if that was too large for a message (WIRE §9).
+            ref = ref_in({"_meta": result.meta}, computer, office)
+            if ref is None:
+                return result
+            found = loads_exactly(await self.downloads.read(ref))
+            meta = {key: value for key, value in result.meta.items() if key not in _MARKS}
+            return replace(result, structured_content=found, meta=meta)
         except SMCPError as error:
             error.outcome = "done"
             raise
-
-    async def _structured(self, result: CallToolResult, computer: str, office: str | None) -> CallToolResult:
-        """The result with its structured content, if that was too large for a message (WIRE §9)."""
-        ref = ref_in({"_meta": result.meta}, computer, office)
-        if ref is None:
-            return result
-        found = loads_exactly(await self.downloads.read(ref))
-        meta = {key: value for key, value in result.meta.items() if key not in _MARKS}
-        return replace(result, structured_content=found, meta=meta)
 
     async def read(self, computer: str, handle: str, office: str | None, on_progress: OnProgress | None) -> bytes:
         """The content of a handle. Raises `AnswerTooLarge`, `BlobNotAccessible` and other `SMCPError`s."""

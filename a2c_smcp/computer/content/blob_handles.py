@@ -271,7 +271,16 @@ class Spool:
         self._state = state_folder or default_folder()
         with suppress(OSError):
             for path in (self._state / _NAME).glob("*.lock"):
-                _remove_if_left(path)
+                descriptor = os.open(path, os.O_RDWR)
+                try:
+                    if is_left := lock(descriptor):
+                        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+                        if os.name != "nt":
+                            path.unlink()
+                finally:
+                    os.close(descriptor)
+                if is_left and os.name == "nt":  # an open file cannot be removed there
+                    path.unlink()
 
     def add(self, content: bytes | Path) -> Spooled:
         """Write a file, and return its size and hash. Raises `OSError`, `NotPrivate` if others could change it."""
@@ -321,19 +330,6 @@ def _locked_folder(parent: Path) -> tuple[Path, int]:
             folder.mkdir(mode=0o700)
             return folder, descriptor
         os.close(descriptor)  # another process has just taken it for one that was left
-
-
-def _remove_if_left(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        if is_left := lock(descriptor):
-            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-            if os.name != "nt":
-                path.unlink()
-    finally:
-        os.close(descriptor)
-    if is_left and os.name == "nt":  # an open file cannot be removed there
-        path.unlink()
 
 
 def _pieces(content: bytes | Path) -> Iterator[bytes]:

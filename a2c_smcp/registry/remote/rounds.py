@@ -417,7 +417,11 @@ class Rounds:
         try:
             while not call.task.done() and not call.questions:
                 call.asked.clear()
-                await _first_of(call.task, call.asked)
+                waiting = asyncio.ensure_future(call.asked.wait())
+                try:
+                    await asyncio.wait([call.task, waiting], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waiting.cancel()
                 await call.round.finish()  # a round says what was said in it, before it is over
         except BaseException:
             call.task.cancel()
@@ -482,11 +486,3 @@ def push_to(context: Request) -> OnInput:
         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     return on_input
-
-
-async def _first_of(task: asyncio.Task[Any], event: asyncio.Event) -> None:
-    waiting = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
