@@ -31,8 +31,7 @@ from a2c_smcp.agent.desktops import DeviceOptions, Seat
 from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
 from a2c_smcp.device_events import GET_DEVICE_EVENT, SEALED_EVENT
 from a2c_smcp.devices import signing as signing
-from a2c_smcp.devices.identity import Identity, IdentityStore, Voucher
-from a2c_smcp.devices.known import SIGNED, KnownDevices, KnownPeer
+from a2c_smcp.devices.identity import SIGNED, Identity, IdentityStore, KnownDevices, KnownPeer, Voucher
 from a2c_smcp.devices.signing import (
     ANSWER,
     NONCE_SIZE,

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from a2c_smcp.device_events import Sealing
-from a2c_smcp.devices.identity import Identity, IdentityStore, Voucher
-from a2c_smcp.devices.known import KnownDevices, KnownPeer
+from a2c_smcp.devices.identity import Identity, IdentityStore, KnownDevices, KnownPeer, Voucher
 from a2c_smcp.devices.signing import ANSWER, ReplyKey, SealingKey, reply_key, seal_reply, state
 from a2c_smcp.devices.transcript import CallAddress
 from a2c_smcp.errors import BadRequest, Outcome, RateLimited, SealedToUnknownKey, SealingRequired

@@ -39,10 +39,10 @@ from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server, sour
 from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.processes.environment import proxies
-from a2c_smcp.mcp_host.seen import SeenServers
 from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
+from a2c_smcp.mcp_host.supervisor import SeenServers
 from a2c_smcp.mcp_host.transforms import Mapper, Transform, VRLScript
 from a2c_smcp.protocol.names import BundleIds
 from a2c_smcp.protocol.structure import ARGUMENTS

@@ -26,8 +26,7 @@ from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.connection import Deferred
 from a2c_smcp.device_events import GET_DEVICE_EVENT, SEALED_EVENT
 from a2c_smcp.devices import signing as signing
-from a2c_smcp.devices.identity import Voucher, fingerprint
-from a2c_smcp.devices.known import KnownPeer
+from a2c_smcp.devices.identity import KnownPeer, Voucher, fingerprint
 from a2c_smcp.devices.signing import OpenedRequest, open_request, vouchers_from_wire
 from a2c_smcp.devices.transcript import CallAddress, decoded
 from a2c_smcp.errors import BadRequest, ResultGone, SMCPError

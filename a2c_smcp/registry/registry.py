@@ -12,8 +12,7 @@ from a2c_smcp.loops import is_cancelled
 from a2c_smcp.registry.calls.hooks import Hooks
 from a2c_smcp.registry.calls.pipeline import Limit, Policy, Retry, Rules
 from a2c_smcp.registry.functions import FunctionTool
-from a2c_smcp.registry.readable_registry import ReadableRegistry
-from a2c_smcp.registry.tool_registry import ToolRegistry
+from a2c_smcp.registry.tool_registry import ReadableRegistry, ToolRegistry
 
 if TYPE_CHECKING:
     from a2c_smcp.registry.remote.server_tools import MCPServers, MCPServerTools, ServerOptions

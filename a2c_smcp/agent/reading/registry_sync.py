@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from a2c_smcp.agent.desktops import Seat
 from a2c_smcp.agent.reading.answers import MCPResult, ReadOptions, answered, options_for, uri_prefix, with_prefix
-from a2c_smcp.agent.refresh import Refresher
+from a2c_smcp.agent.standing_requests import Refresher
 from a2c_smcp.agent.toolbox import AgentLoop
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import SMCPError, Unavailable

@@ -21,8 +21,7 @@ from a2c_smcp.computer.calls.live import LiveCalls
 from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.computer.hosting import HostedServers
 from a2c_smcp.computer.questions.answering import Answering
-from a2c_smcp.computer.secrets.mask import Mask
-from a2c_smcp.computer.secrets.messages import READ
+from a2c_smcp.computer.secrets.mask import READ, Mask
 from a2c_smcp.errors import BadRequest, CallTimeout, CapabilityNotSupported, ResourceNotFound, SMCPError
 from a2c_smcp.mcp_host.failures import (
     INVALID_PARAMS,

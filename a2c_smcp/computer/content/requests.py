@@ -15,8 +15,7 @@ from a2c_smcp.computer.content.blob_handles import Blobs
 from a2c_smcp.computer.content.lists import ReadCall, ReadLists, Result, ServerReads, masked_error, refused_read
 from a2c_smcp.computer.hosting import HostedServers
 from a2c_smcp.computer.owner import Owner
-from a2c_smcp.computer.secrets.mask import Mask
-from a2c_smcp.computer.secrets.messages import READ
+from a2c_smcp.computer.secrets.mask import READ, Mask
 from a2c_smcp.computer.sign_in import hint_for, refused_read_of
 from a2c_smcp.computer.tells import Delivery, Tells
 from a2c_smcp.errors import (

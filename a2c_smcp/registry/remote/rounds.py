@@ -47,8 +47,8 @@ from a2c_smcp.mcp_events import LogLevel
 from a2c_smcp.protocol.names import client_field
 from a2c_smcp.protocol.questions import INPUT_METHODS, InputRequest, input_required
 from a2c_smcp.registry.calls.context import CannotAsk, OnInput, OnProgress, ToolCaller, called_by
-from a2c_smcp.registry.readable_registry import ReadableChange
 from a2c_smcp.registry.remote.sdk import Connection, ServerMessageMetadata, connection_of
+from a2c_smcp.registry.tool_registry import ReadableChange
 
 logger = logging.getLogger(__name__)
 

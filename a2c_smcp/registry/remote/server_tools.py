@@ -21,7 +21,6 @@ from a2c_smcp.mcp_host.sessions.subscriptions import uris_above
 from a2c_smcp.protocol.operations import MCPList, MCPOperation
 from a2c_smcp.registry.calls.context import tool_caller
 from a2c_smcp.registry.content import RawResult
-from a2c_smcp.registry.readable_registry import ReadableRegistry
 from a2c_smcp.registry.remote.servers import (
     CALL_TIMEOUT,
     RemoteMCPAdapter,
@@ -45,6 +44,7 @@ from a2c_smcp.registry.sources import (
     remote_entry,
 )
 from a2c_smcp.registry.tool_info import MCP_FIELDS
+from a2c_smcp.registry.tool_registry import ReadableRegistry
 
 logger = logging.getLogger(__name__)
 

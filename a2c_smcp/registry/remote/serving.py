@@ -27,10 +27,10 @@ from a2c_smcp.mcp_host.failures import RESOURCE_NOT_FOUND
 from a2c_smcp.protocol.operations import MCPOperation
 from a2c_smcp.registry.calls.context import CannotAsk, OnProgress
 from a2c_smcp.registry.content import mcp_result
-from a2c_smcp.registry.readable_registry import ANSWERS, ReadableRegistry
 from a2c_smcp.registry.remote.rounds import STATE_TTL, Announcer, Request, Rounds, is_modern, missing_capability
 from a2c_smcp.registry.remote.sdk import check, serve_dual_era_loop
 from a2c_smcp.registry.sources import ENTRIES
+from a2c_smcp.registry.tool_registry import ANSWERS, ReadableRegistry
 from a2c_smcp.web import ASGIApp, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
