@@ -166,23 +166,20 @@ class _State:
         await self.sink.clear()
 
 
+@dataclass(eq=False)
 class Downloads:
-    """The downloads of an agent. `most` is how many bytes one may take up in memory."""
+    """The downloads of an agent. `most` is how many bytes one may take up in memory.
 
-    def __init__(
-        self,
-        ask: AskComputer,
-        pause: Pause,
-        carries_bytes: Callable[[], bool],
-        most: int,
-        threads: FileThreads,
-    ) -> None:
-        """`carries_bytes`: not base64 only."""
-        self.most = most
-        self._threads = threads
-        self._ask = ask
-        self._pause = pause
-        self._carries_bytes = carries_bytes
+    `_carries_bytes`: not base64 only.
+    """
+
+    _ask: AskComputer
+    _pause: Pause
+    _carries_bytes: Callable[[], bool]
+    most: int
+    _threads: FileThreads
+
+    def __post_init__(self) -> None:
         self.open()
 
     def open(self) -> None:

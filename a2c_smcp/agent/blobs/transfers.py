@@ -130,20 +130,16 @@ class _UploadState:
             self.on_bytes(offset, self.outgoing.total_size)
 
 
+@dataclass(eq=False)
 class Uploader:
     """Sends files for an agent."""
 
-    def __init__(
-        self,
-        ask: AskComputer,
-        pause: Pause,
-        carries_bytes: Callable[[], bool],
-        threads: FileThreads,
-    ) -> None:
-        self._ask = ask
-        self._threads = threads
-        self._pause = pause
-        self._carries_bytes = carries_bytes
+    _ask: AskComputer
+    _pause: Pause
+    _carries_bytes: Callable[[], bool]
+    _threads: FileThreads
+
+    def __post_init__(self) -> None:
         self.open()
 
     def open(self) -> None:
