@@ -29,7 +29,7 @@ from a2c_smcp.computer.calls.in_flight import digest_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.errors import BadRequest, QuestionEnded
-from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.loops import cancel_and_wait, first_of
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused
 from a2c_smcp.protocol.questions import InputRequest, input_required
 
@@ -148,11 +148,7 @@ class ParkedRuns:
             async with asyncio.timeout_at(run.deadline) as run.limit:
                 while not run.task.done() and not run.questions:
                     run.asked.clear()
-                    waiting = asyncio.ensure_future(run.asked.wait())
-                    try:
-                        await asyncio.wait([run.task, waiting], return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        waiting.cancel()
+                    await first_of(run.task, run.asked)
         except BaseException:
             run.task.cancel()
             raise

@@ -42,7 +42,7 @@ from mcp.server.subscriptions import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.loops import cancel_and_wait, first_of
 from a2c_smcp.mcp_events import LogLevel
 from a2c_smcp.protocol.names import client_field
 from a2c_smcp.protocol.questions import INPUT_METHODS, InputRequest, input_required
@@ -417,11 +417,7 @@ class Rounds:
         try:
             while not call.task.done() and not call.questions:
                 call.asked.clear()
-                waiting = asyncio.ensure_future(call.asked.wait())
-                try:
-                    await asyncio.wait([call.task, waiting], return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    waiting.cancel()
+                await first_of(call.task, call.asked)
                 await call.round.finish()  # a round says what was said in it, before it is over
         except BaseException:
             call.task.cancel()
