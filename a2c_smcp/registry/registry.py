@@ -15,9 +15,9 @@ from a2c_smcp.registry.functions import FunctionTool
 from a2c_smcp.registry.tool_registry import ReadableRegistry, ToolRegistry
 
 if TYPE_CHECKING:
+    from a2c_smcp.registry.remote.mcp_server import RegistryServer, ServerIdentity
     from a2c_smcp.registry.remote.server_tools import MCPServers, MCPServerTools, ServerOptions
     from a2c_smcp.registry.remote.servers import ServerConfig
-    from a2c_smcp.registry.remote.serving import RegistryServer, ServerIdentity
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -133,7 +133,7 @@ class MCPRegistry(ReadableRegistry):
         `identity` may have `version`, `title`, `description`, `instructions`, `website_url` and `icons`. `page_size` is
         the most items of a list in one answer.
         """
-        from a2c_smcp.registry.remote.serving import RegistryServer
+        from a2c_smcp.registry.remote.mcp_server import RegistryServer
 
         return RegistryServer(self, name, page_size=page_size, **identity)
 

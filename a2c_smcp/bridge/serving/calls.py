@@ -36,6 +36,7 @@ from a2c_smcp.protocol.operations import MCPOperation
 from a2c_smcp.protocol.questions import InputRequest
 from a2c_smcp.protocol.results import CallToolResult
 from a2c_smcp.registry.calls.context import CannotAsk
+from a2c_smcp.registry.remote.mcp_server import MCPServer
 from a2c_smcp.registry.remote.rounds import (
     Announcer,
     Request,
@@ -46,7 +47,6 @@ from a2c_smcp.registry.remote.rounds import (
     push_to,
     wants_progress,
 )
-from a2c_smcp.registry.remote.serving import MCPServer
 
 logger = logging.getLogger(__name__)
 

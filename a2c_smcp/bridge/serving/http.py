@@ -26,8 +26,8 @@ from a2c_smcp.bridge.serving.plain_calls import PlainCalls, again
 from a2c_smcp.bridge.serving.sessions import ClientPresence, KeptEvents
 from a2c_smcp.errors import BadRequest, SMCPError
 from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.registry.remote.mcp_server import TrimmedHeaders
 from a2c_smcp.registry.remote.sdk import RequestCheck, SessionManager
-from a2c_smcp.registry.remote.serving import TrimmedHeaders
 from a2c_smcp.server.http_requests import EXTENSION
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.admission import ArrivingBody, ArrivingBytes, Newcomers, Refusals

@@ -1,4 +1,8 @@
-"""A registry as an MCP server, over stdio and streamable HTTP, for clients of older and newer versions of MCP."""
+"""An MCP server of both eras over tools, resources and prompts: handlers, pages, errors, announcements.
+
+Registries and offices are served by it. Items that the SDK refuses are left out of a list one by one, and this is the
+only place where errors become those of MCP.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +38,6 @@ from a2c_smcp.registry.tool_registry import ANSWERS, ReadableRegistry
 from a2c_smcp.web import ASGIApp, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
-
-# An MCP server of both eras over tools, resources and prompts: handlers, pages, errors, announcements.
-#
-# Registries and offices are served by it. Items that the SDK refuses are left out of a list one by one, and this is the
-# only place where errors become those of MCP.
 
 PAGE_SIZE = 1000
 """Items of a list in one answer. Many clients ask for the first page only."""
@@ -296,6 +295,8 @@ def _valid(model: type[BaseModel], listed: list[dict[str, Any]]) -> list[BaseMod
             logger.warning("%s %r is not listed: %s", model.__name__, name, error.errors()[0]["msg"])
     return items
 
+
+# A registry as an MCP server, over stdio and streamable HTTP, for clients of older and newer versions of MCP.
 
 _ENDS_WITHIN = 3  # seconds: streams of notices end only with the server
 
