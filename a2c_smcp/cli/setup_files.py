@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from a2c_smcp.cli.errors import WrongUse, command_line, file_error
+from a2c_smcp.cli.errors import WrongUse, file_error
 from a2c_smcp.cli.options import DEFAULT_OFFICE, SHORTEST_KEY
+from a2c_smcp.cli.suggestions import command_line
 from a2c_smcp.computer.configuration.files import Configuration, read_all, read_data
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.files import default_folder, lock, private_folder, remedy_for

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 
-from a2c_smcp.cli.errors import suggested_call
+from a2c_smcp.cli.suggestions import suggested_call
 from tests.computer.hosted import pids_with
 from tests.computer.pseudo_terminal import OnTerminal, on_a_terminal
 from tests.computer.supervised import SERVERS, all_gone

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import typer
 
 from a2c_smcp.cli import options
-from a2c_smcp.cli.errors import Failed, WrongUse, invocation_for_programs
+from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.program_file import ClientFile, KeyFile, find_key_file, program_names
+from a2c_smcp.cli.suggestions import invocation_for_programs
 from a2c_smcp.cli.terminal import Terminal, put_diff, put_json
 from a2c_smcp.computer.configuration.programs import PROGRAMS, Machine
 from a2c_smcp.errors import ConfigError

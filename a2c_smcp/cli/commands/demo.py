@@ -23,7 +23,8 @@ import typer
 
 from a2c_smcp.agent import AgentEvents, AsyncSMCPAgentClient
 from a2c_smcp.cli import logs
-from a2c_smcp.cli.errors import Failed, in_shell, invocation
+from a2c_smcp.cli.errors import Failed
+from a2c_smcp.cli.suggestions import in_shell, invocation
 from a2c_smcp.cli.terminal import put_table
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.consent.approval import ApprovalRequest

@@ -10,10 +10,11 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from a2c_smcp.cli.errors import Failed, WrongUse, invocation
+from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.options import AsJSON, option
 from a2c_smcp.cli.program_file import program_names
 from a2c_smcp.cli.setup_files import NAMES, git_would_take, values_file_of
+from a2c_smcp.cli.suggestions import invocation
 from a2c_smcp.cli.terminal import Terminal, printable, put_diff, put_json
 from a2c_smcp.computer.configuration.convert import Conversion, convert
 from a2c_smcp.computer.configuration.definitions import ids_in, variable_of

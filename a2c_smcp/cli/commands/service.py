@@ -31,8 +31,9 @@ from xml.etree import ElementTree
 import typer
 
 from a2c_smcp.cli import options
-from a2c_smcp.cli.errors import Failed, WrongUse, invocation_for_programs
+from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.running import END_TIME, LONGEST_PAUSE, WRONG_USE, supervise
+from a2c_smcp.cli.suggestions import invocation_for_programs
 from a2c_smcp.cli.terminal import Terminal, put_text
 from a2c_smcp.files import default_folder, private_folder, remedy_for, replace_file
 from a2c_smcp.loops import run_program

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from a2c_smcp.cli import options
 from a2c_smcp.cli.console import JOINED, ConsoleOptions
-from a2c_smcp.cli.errors import Failed, WrongUse, agent_line, command_line, explained, file_error, suggested_call
+from a2c_smcp.cli.errors import Failed, WrongUse, explained, file_error
 from a2c_smcp.cli.local_computer import LocalComputer, MetricsPort, OwnerOptions
 from a2c_smcp.cli.options import option, unused_variables
 from a2c_smcp.cli.serving.mounts import MCPOptions, mcp_url, mount_offices
@@ -37,6 +37,7 @@ from a2c_smcp.cli.setup_files import (
     setup_options,
     yaml_hint,
 )
+from a2c_smcp.cli.suggestions import agent_line, command_line, suggested_call
 from a2c_smcp.cli.terminal import Terminal, put_text
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import cancel_and_wait, run_program
