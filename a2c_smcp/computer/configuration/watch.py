@@ -284,7 +284,7 @@ async def watch(
 ) -> None:
     """Apply changes of the files until cancelled. While they are wrong, `on_fault` gets the reason and nothing changes.
 
-    `consent` is asked before a change that needs it is applied (see `consent.py`); without it no such change is.
+    `consent` is asked before a change that needs it is applied (see `weigh`); without it no such change is.
     `refused` keeps changes without a yes for the next start, so the files are read once more at the end.
     """
     changes = _ConfigurationChanges(computer, known, on_fault, consent, refused)
