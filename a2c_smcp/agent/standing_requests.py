@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
-from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from a2c_smcp.agent.desktops import Seat
 from a2c_smcp.endpoint import Reconnect
@@ -104,18 +104,8 @@ _PASSING = (CallTimeout, RateLimited, Unavailable)
 """Errors after which it is tried again soon. All others stay until something changes on the computer."""
 
 
-class _Addressee(Protocol):
-    """The computer that a request is sent to. Without an office, the one of this name in any office."""
-
-    @property
-    def office(self) -> str | None: ...
-    @property
-    def computer(self) -> str: ...
-    def __hash__(self) -> int: ...
-
-
 class LogSource(NamedTuple):
-    """An MCP server of a computer, or all of them."""
+    """An MCP server of a computer, or all of them. Without an office, of a computer of this name in any office."""
 
     office: str | None
     computer: str
@@ -137,7 +127,7 @@ class Subscription(NamedTuple):
         return f"subscription to {self.uri} of {self.mcp_server} on {self.computer}"
 
 
-Target = TypeVar("Target", bound=_Addressee)
+Target = TypeVar("Target", bound=LogSource | Subscription)
 Wish = TypeVar("Wish")
 
 
