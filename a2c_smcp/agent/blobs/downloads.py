@@ -167,16 +167,12 @@ class _State:
 
 
 @dataclass(eq=False)
-class Downloads:
-    """The downloads of an agent. `most` is how many bytes one may take up in memory.
-
-    `_carries_bytes`: not base64 only.
-    """
+class ChunkRequests:
+    """Requests that move chunks, `WINDOW` of them at a time. `_carries_bytes`: not base64 only."""
 
     _ask: AskComputer
     _pause: Pause
     _carries_bytes: Callable[[], bool]
-    most: int
     _threads: FileThreads
 
     def __post_init__(self) -> None:
@@ -185,6 +181,13 @@ class Downloads:
     def open(self) -> None:
         """Call this in the event loop in which the requests are made."""
         self._in_flight = asyncio.Semaphore(WINDOW)
+
+
+@dataclass(eq=False)
+class Downloads(ChunkRequests):
+    """The downloads of an agent. `most` is how many bytes one may take up in memory."""
+
+    most: int
 
     async def read(self, ref: BlobRef, on_bytes: OnBytes | None = None) -> bytes:
         """The whole content. Raises `AnswerTooLarge`, `BlobNotAccessible` and other `SMCPError`s."""

@@ -19,6 +19,7 @@ from a2c_smcp.agent.blobs.downloads import (
     WINDOW,
     AskComputer,
     BlobRef,
+    ChunkRequests,
     Downloads,
     OnBytes,
     Pause,
@@ -130,21 +131,8 @@ class _UploadState:
             self.on_bytes(offset, self.outgoing.total_size)
 
 
-@dataclass(eq=False)
-class Uploader:
+class Uploader(ChunkRequests):
     """Sends files for an agent."""
-
-    _ask: AskComputer
-    _pause: Pause
-    _carries_bytes: Callable[[], bool]
-    _threads: FileThreads
-
-    def __post_init__(self) -> None:
-        self.open()
-
-    def open(self) -> None:
-        """Call this in the event loop in which the requests are made."""
-        self._in_flight = asyncio.Semaphore(WINDOW)
 
     async def put(self, computer: str, outgoing: Outgoing, office: str | None, on_bytes: OnBytes | None) -> str:
         """Send it, and return its path on the computer. Raises `BlobWriteFailed` and other `SMCPError`s."""
@@ -292,7 +280,7 @@ class Transfers:
     ) -> None:
         """`carries_bytes`: not base64 only."""
         self._threads = FileThreads(_FILES)
-        self.downloads = Downloads(ask, pause, carries_bytes, max_result, self._threads)
+        self.downloads = Downloads(ask, pause, carries_bytes, self._threads, max_result)
         self._uploader = Uploader(ask, pause, carries_bytes, self._threads)
         self._invoke: Invoke = invoke
 
