@@ -194,6 +194,7 @@ class AgentDevice:
 _SERVER_CODES = frozenset((400, 403, 404, 408, 410, 413, 421, 426, 429, 499, 500, 503))
 
 
+@dataclass(slots=True, eq=False)
 class Checking:
     """Checks the signature of the answer to one request, and only then gives its content to `then`.
 
@@ -202,26 +203,15 @@ class Checking:
     by which the computer is known.
     """
 
-    __slots__ = ("_address", "_device", "_event", "_request", "_seat", "_signed_for", "_then", "is_open", "of_new_key")
-
-    def __init__(
-        self,
-        device: AgentDevice,
-        seat: Seat,
-        address: CallAddress,
-        event: str,
-        request: Mapping[str, Any],
-        then: Callable[[Any], Any] | None,
-    ) -> None:
-        self._device = device
-        self._seat = seat
-        self._event = event
-        self._address = address
-        self._request = request
-        self._then = then
-        self._signed_for: bytes | None = None
-        self.is_open = True
-        self.of_new_key: Any = None
+    _device: AgentDevice
+    _seat: Seat
+    _address: CallAddress
+    _event: str
+    _request: Mapping[str, Any]
+    _then: Callable[[Any], Any] | None
+    _signed_for: bytes | None = None
+    is_open: bool = True
+    of_new_key: Any = None
 
     def prepare(self) -> None:
         """Digest the parameters, which the answer is signed for. Those that are not JSON were not sent either."""

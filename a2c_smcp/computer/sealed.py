@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -61,28 +61,23 @@ class _Content(NamedTuple):
     was: tuple[Voucher, ...]
 
 
+@dataclass(eq=False)
 class SealedAnswers:
     """Stands before the answers of one computer in one office. `origin` is that of its Server.
 
-    `answer` begins an ordinary answer: to a plain request, or to one that was opened.
+    `_answer` begins an ordinary answer: to a plain request, or to one that was opened.
     """
 
-    def __init__(
-        self,
-        device: ComputerDevice,
-        name: str,
-        office: str,
-        origin: str,
-        answer: Callable[[str, dict[str, Any]], Deferred | Awaitable[Any]],
-        on_refused: Callable[[str, dict[str, Any], SMCPError], None],
-        mask: Mask,
-    ) -> None:
-        self._on_refused = on_refused
-        self._device = device
-        self._name, self._office, self._origin = name, office, origin
-        self._answer = answer
-        self._mask = mask
-        self._requests = device.requests
+    _device: ComputerDevice
+    _name: str
+    _office: str
+    _origin: str
+    _answer: Callable[[str, dict[str, Any]], Deferred | Awaitable[Any]]
+    _on_refused: Callable[[str, dict[str, Any], SMCPError], None]
+    _mask: Mask
+
+    def __post_init__(self) -> None:
+        self._requests = self._device.requests
         self._tasks = OwnedTasks()
 
     def room(self, largest: int) -> int:
