@@ -19,7 +19,8 @@ BROWSER := .cache/browser/.ready
 WINDOWS := .cache/windows/.ready
 LOWEST := .cache/lowest/.ready
 # Every Python that we promise and this machine has, also those that pyenv keeps.
-PYTHONS := $(strip $(foreach version,3.11 3.12 3.13,$(firstword $(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python) \
+VERSIONS ?= 3.11 3.12 3.13
+PYTHONS := $(strip $(foreach version,$(VERSIONS),$(firstword $(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python) \
 	$(shell command -v python$(version)))))
 
 # Tests of our programs as people run them: at a terminal, as the guides show, killed, flooded, on several nodes, beside
@@ -31,7 +32,7 @@ PROGRAM_TESTS := tests/cli tests/interop tests/nodes $(filter-out tests/windows/
 	tests/mcp_host/test_hostile_servers.py
 PROCESS_TESTS := $(patsubst %,tests/mcp_host/test_%.py,stdio manager session sandbox transports) \
 	$(patsubst %,tests/computer/test_%.py,killed scanners starting program) tests/cli/test_demo.py tests/cli/test_up.py
-OTHER_TESTS := tests/clients tests/browser tests/monitoring tests/servers tests/windows
+OTHER_TESTS := tests/clients tests/browser tests/monitoring tests/servers tests/windows tests/booted
 
 # A run that keeps no bytecode compiles everything again in each of its processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --workers auto
@@ -51,7 +52,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster test test-fast test-pythons test-python test-lowest test-programs test-clients test-monitoring test-browser test-servers test-posix test-windows screenshots conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
+.PHONY: help setup demo demo-cluster test test-fast test-pythons test-python test-lowest test-programs test-clients test-monitoring test-browser test-servers test-posix test-windows test-service screenshots conformance test-faults test-deep lint types peers examples clients node-client docs reference lock clean
 .PHONY: bench bench-quick bench-relay bench-end-to-end bench-progress bench-against bench-crowds bench-growth bench-pressure
 .PHONY: bench-computer bench-agent bench-registry bench-nodes bench-bridge bench-sealed bench-monitored bench-console bench-catalog bench-directory bench-peers
 
@@ -151,7 +152,7 @@ test-fast: $(READY) ## The tests that start no process, in half a minute
 	@$(PYTEST) --fast
 
 test-pythons: ## The tests that start no process, and the demo, on each Python from 3.11 to 3.13 of this machine: four minutes
-	@[ -n "$(PYTHONS)" ] || { echo "no Python 3.11, 3.12 or 3.13 is on the PATH, nor kept by pyenv" >&2; exit 1; }
+	@[ -n "$(PYTHONS)" ] || echo "no Python of $(VERSIONS) is on the PATH, nor kept by pyenv" >&2
 	@for python in $(PYTHONS); do \
 		version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') && echo "Python $$version: $$python" >&2 && \
 		$(MAKE) --no-print-directory test-python PYTHON=$$python VENV=.cache/python-$$version || exit 1; \
@@ -205,14 +206,20 @@ $(BROWSER): tests/browser/requirements.txt tests/browser/package.json tests/brow
 test-posix: $(READY) ## The tests of processes without what only Linux has: a minute
 	@_A2C_WITHOUT_LINUX=1 $(PYTEST) $(PROCESS_TESTS)
 
-test-windows: $(READY) $(WINDOWS) ## Server and Computer in Windows' own Python: needs Wine and a compiler, two minutes
+test-windows: $(READY) $(WINDOWS) ## Server and Computer in Windows' own Python: needs Wine, a compiler and npm, three minutes
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest tests/windows
 
-$(WINDOWS): tests/windows/set_up.py tests/windows/requirements.txt tests/windows/python.txt tests/windows/bcryptprimitives.c
+$(WINDOWS): tests/windows/set_up.py tests/windows/requirements.txt tests/windows/python.txt tests/windows/bcryptprimitives.c tests/windows/node/package.json tests/windows/node/package-lock.json
 	@command -v wine x86_64-w64-mingw32-gcc >/dev/null || { echo "these tests need Wine and a compiler for Windows: install Debian's packages wine, wine64 and gcc-mingw-w64-x86-64-posix" >&2; exit 1; }
-	@echo "installing Windows' Python and what a2c-smcp needs there (once, until their locks change)" >&2
+	@command -v npm >/dev/null || { echo "these tests need npm, which is not on the PATH" >&2; exit 1; }
+	@echo "installing Windows' Python, Node.js and what a2c-smcp needs there (once, until their locks change)" >&2
 	@$(BIN)/python -m tests.windows.set_up $(@D)
 	@touch $@
+
+# Not in CI: it wants root and namespaces, which few containers have.
+test-service: $(READY) ## Services under systemd, which boots in namespaces of its own: needs root, two minutes
+	@[ "$$(id -u)" = 0 ] && command -v unshare nsenter systemctl dbus-daemon >/dev/null || { echo "these tests need root, and Debian's packages systemd, libpam-systemd, dbus-user-session and util-linux" >&2; exit 1; }
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest tests/booted
 
 conformance: $(READY) $(CONFORMANCE) ## MCP's conformance suite against a computer and a served registry, for each revision of MCP
 	@$(BIN)/python -m tests.conformance

@@ -70,11 +70,17 @@ class GetSkillsRet(TypedDict):
 
 
 class GetSkillReq(AgentCallData):
-    """One file of a skill; without `rel_path`, its `SKILL.md`."""
+    """One file of a skill; without `rel_path`, its `SKILL.md`.
+
+    With `as_mcp`, an extension of ours, it is the file as MCP clients read it: a `SKILL.md` has its frontmatter.
+    Without `rel_path` the answer is then `name`, `frontmatter`, and of each of the `files`, by path, `total_size` and
+    `sha256`.
+    """
 
     computer: str
     name: str
     rel_path: NotRequired[str | None]
+    as_mcp: NotRequired[bool]
 
 
 class GetSkillRet(TypedDict):

@@ -429,8 +429,12 @@ _READING = (
         "Extensions",
         "skills",
         "yes",
-        "Those that a server offers as resources below `skill://…`, beside the folders of the owner. Those for which "
-        "it names a folder or an archive are left out on purpose.",
+        "Those of servers with the extension `io.modelcontextprotocol/skills` (SEP-2640): listed with `skills/list`, "
+        "each file read when it is needed and checked against its SHA-256; those without digests (`dynamic`) are left "
+        "out. Of older servers, those that they offer as resources below `skill://…`; those for which such a server "
+        "names a folder or an archive are left out on purpose. The owner's folders are skills, too. A bridge answers "
+        "`skills/list` and `skills/get` for all computers of its office. `resources/directory/read`, which is "
+        "optional, is neither used nor offered.",
         events=(
             v04_events.GET_SKILLS_EVENT,
             v04_events.GET_SKILL_EVENT,

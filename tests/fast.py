@@ -17,31 +17,32 @@ FOLDERS = {
         "client dialling endings files_program listening_calls odd_peers outcomes passing_on program questions "
         "reading_program reconnect registered_readables retries transfers transports"
     ),
-    "bridge": "apart http killed names offered plain_calls questions through trouble",
+    "bridge": "apart gone http killed names offered plain_calls questions shared skills through trouble",
     "computer": (
         "approval blobs bundle_ids canary client_approval client_names computer execution frames hotplug "
-        "import_program inputs journal killed killed_transfers live_calls masked_messages mcp_features pins "
-        "program python_program question_results questions reading reading_questions rejoin requests same_meaning "
+        "import_program inputs journal killed killed_transfers live_calls masked_messages mcp_features on_call "
+        "pins program python_program question_results questions reading reading_questions rejoin requests same_meaning "
         "scanners seats secret_rules secrets side_band starting subscribed_resources tools uploads watch_files "
         "withdrawn_starts"
     ),
-    "console": "operator_sessions owner strangers webhook_program",
+    "console": "changes operator_sessions owner strangers webhook_program",
     "core": "extras offices_machine",
     "devices": "nothing_leaks pairing sealed_bridges sealed_features sealed_guide storage",
     "engine": "official_socket_io",
     "faults": "",
     "mcp_host": (
-        "hostile_servers input_requests logs manager sandbox sandbox_escapes session stdio tasks timeouts "
+        "hostile_servers input_requests logs manager on_call sandbox sandbox_escapes session stdio tasks timeouts "
         "transforms transports whose_question window_changes"
     ),
     "policy": "calls programs rules",
     "registry": "arguments progress remote remote_readable serving telemetry wheel",
     "server": (
-        "admin bound_keys calls greedy_clients handshake http isolation limits mcp_clients mcp_seats mounted_apps "
-        "order outcomes program proxy resume stalls tells unauthenticated unwritable_keys"
+        "admin bound_keys calls descriptors greedy_clients handshake http isolation limits mcp_clients mcp_seats "
+        "mounted_apps order outcomes program proxy resume second_signal stalls tells told_trouble unauthenticated "
+        "unwritable_keys"
     ),
     "sign_in": "signing_in tokens",
-    "skills": "over_the_wire staging",
+    "skills": "listed over_the_wire staging",
 }
 STARTS = {"tests.program", "subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
 

@@ -180,6 +180,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "peer-errors": "Where the published generation asks, errors have codes that it knows.",
         "peer-bundle-ids": "Servers have valid bundle ids, all different; a request names one by name or by bundle id.",
         "peer-tags": "Tags that an MCP server declares are shown where the owner has none, and are never trusted.",
+        "mcp-skills": "Skills of the MCP extension are read when needed, checked against their digests, and pinned.",
         "peer-skills": "Skills that lie or lead out cost themselves: nothing outside their folder is read or written.",
     },
     "WIRE §5 calls": {
@@ -351,6 +352,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "bridge-catalog": "A client is offered the tools of all computers; a call goes to the one that has the name.",
         "bridge-conformance": "MCP's conformance suite can be run against a bridge, anywhere.",
         "bridge-through": "Tools, resources, prompts, progress, questions, logs and cancels pass, in both eras.",
+        "bridge-skills": "The skills of all computers are listed as the MCP extension has them, with their digests.",
         "bridge-apart": "No client sees the progress, logs, questions, subscriptions or messages of another.",
         "bridge-gone": "When an MCP client is gone for a while, its calls that wait for a person are withdrawn.",
         "bridge-killed": "Whatever is killed in the middle of calls, each has one answer, and all is back by itself.",

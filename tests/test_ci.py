@@ -38,7 +38,7 @@ def test_the_tests_run_in_a_clean_copy_with_an_awkward_path(ci: list[str], tmp_p
     assert done.returncode == 3, done.stderr
     option, copy, *targets = (tmp_path / "told").read_text("utf-8").splitlines()
     kinds = ["test-programs", "test-clients", "test-monitoring", "test-browser"]
-    kinds += ["test-posix", "test-windows"]
+    kinds += ["test-posix", "test-lowest", "test-windows"]
     assert (option, targets) == ("-C", ["test", *kinds, "conformance"])
     name = Path(copy).name
     assert len(name) >= 120

@@ -362,15 +362,23 @@ class AsyncSMCPAgentClient(AgentBase):
         return await self._skills.all(computer, office)
 
     async def get_skill(
-        self, computer: str, name: str, rel_path: str | None = None, *, office: str | None = None
+        self,
+        computer: str,
+        name: str,
+        rel_path: str | None = None,
+        *,
+        office: str | None = None,
+        as_mcp: bool = False,
     ) -> GetSkillRet:
         """One file of a skill; without `rel_path`, the text of its `SKILL.md`, in `body`.
+
+        With `as_mcp` and a path, the file as MCP clients read it: a `SKILL.md` begins with its frontmatter.
 
         Texts are whole, however large. A file that is no text has a `blob_handle` instead, for `read_blob` and
         `save_blob`. Raises `SkillNotFound`, `InvalidSkillName`, and `SkillFileNotAccessible`, whose
         `details["reason"]` says why.
         """
-        return await self._skills.file(computer, name, rel_path, office)
+        return await self._skills.file(computer, name, rel_path, office, as_mcp=as_mcp)
 
     async def put_file(
         self,

@@ -33,12 +33,16 @@ class SkillRequests:
     async def all(self, computer: str, office: str | None) -> list[A2CSkillRef]:
         return _checked(await self._ask.listed(GET_SKILLS, computer, {}, office))
 
-    async def file(self, computer: str, name: str, rel_path: str | None, office: str | None) -> GetSkillRet:
+    async def file(
+        self, computer: str, name: str, rel_path: str | None, office: str | None, *, as_mcp: bool = False
+    ) -> GetSkillRet:
         """One file. If its type is text and it is UTF-8, its text is in `body`, however large it is.
 
-        A file that has changed while it was fetched is asked for again.
+        A file that has changed while it was fetched is asked for again. With `as_mcp`, `SKILL.md` has its frontmatter.
         """
-        asked = {"name": name} if rel_path is None else {"name": name, "rel_path": rel_path}
+        asked: dict[str, Any] = {"name": name} if rel_path is None else {"name": name, "rel_path": rel_path}
+        if as_mcp:
+            asked["as_mcp"] = True
         left = _ATTEMPTS
         while True:
             left -= 1

@@ -23,6 +23,7 @@ from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, catalog
 from a2c_smcp.bridge.desktops import GET_DESKTOP, DesktopResources
 from a2c_smcp.bridge.names import GivenNames, OfferedTool, Target
 from a2c_smcp.bridge.readables import Readables
+from a2c_smcp.bridge.skills import OfficeSkills
 from a2c_smcp.errors import (
     ComputerNotFound,
     NotAuthenticated,
@@ -340,6 +341,7 @@ class BridgedOffice:
         self._watched: Counter[str] = Counter()
         self.desktops = DesktopResources(agent, name, self._on_change)
         self.readables = Readables(agent, name)
+        self.skills = OfficeSkills(agent, name, lambda: self._on_readable_change("resources"))
         self._names = GivenNames(options.names_file)
         self._listeners = Listeners[[]]()
         self._listings: WeakKeyDictionary[RemoteTool, dict[str, Any]] = WeakKeyDictionary()
@@ -354,6 +356,7 @@ class BridgedOffice:
         self._stack.callback(self.agent.registry.on_change(self._on_change))
         self._stack.callback(self.agent.registry.on_readable_change(self._on_readable_change))
         self._stack.callback(self.agent.listen(self._announced))
+        self._stack.callback(self.agent.listen(self.skills))
         self.desktops.open()
         await self.membership.open(self.options.wait)
 

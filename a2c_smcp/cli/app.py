@@ -23,7 +23,7 @@ import typer
 
 from a2c_smcp import __version__
 from a2c_smcp.cli import logs
-from a2c_smcp.cli.errors import Failed, WrongUse, explained, sentence
+from a2c_smcp.cli.errors import Failed, UsageError, WrongUse, explained, sentence
 from a2c_smcp.cli.options import DEFAULT_OFFICE, server_variable
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.errors import SMCPError
@@ -136,7 +136,6 @@ logger = logging.getLogger(__name__)
 _FAILED, _WRONG_USE = 1, 2
 _INTERRUPTED = 130
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
-_UsageError: Any = typer.BadParameter.__mro__[1]  # click's, which typer keeps in another place from time to time
 
 
 _PLAIN_WORDS = tuple(
@@ -171,7 +170,7 @@ def carry_out(app: typer.Typer, words: Sequence[str]) -> NoReturn:
         if "--debug" in takewhile(lambda word: word.startswith("-"), words):
             traceback.print_exception(_unabridged(error))
         ending = ending_of(error)
-        if isinstance(error, _UsageError) and _wants_json(words):
+        if isinstance(error, UsageError) and _wants_json(words):
             logs.set_up("info", as_json=True)  # no option was read
         if ending.words:
             _say(ending.words)
@@ -224,7 +223,7 @@ def ending_of(error: Exception) -> Ending:
             words = str(error)
         case WrongUse():
             return Ending(_WRONG_USE, error.message)
-        case _UsageError():
+        case UsageError():
             return _ending_of_usage(error)
         case SMCPError():
             words = str(explained(error))

@@ -16,6 +16,7 @@ from a2c_smcp.cli.errors import Failed, WrongUse, server_remedy, with_remedy
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Say
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.configuration.watch import ConfigurationChanges
 from a2c_smcp.computer.consent.approval import PendingApprovals, PendingQuestions
 from a2c_smcp.computer.consent.rules import seconds_in
 from a2c_smcp.computer.socketio.client import ConnectionEvent
@@ -121,12 +122,13 @@ class ServedConsole:
         computer: Computer,
         approvals: PendingApprovals,
         questions: PendingQuestions,
+        files: ConfigurationChanges,
         say: Say,
         options: ConsoleOptions,
     ) -> None:
         from a2c_smcp.console.owner.state import OwnerState
 
-        self._state = OwnerState(computer, approvals, questions)
+        self._state = OwnerState(computer, approvals, questions, files)
         self._say, self._options = say, options
         self._url = ""
 

@@ -6,7 +6,7 @@ Commands raise `Failed` (exit code 1) or `WrongUse` (exit code 2). The tables he
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
@@ -32,6 +32,10 @@ class Failed(Exception):
         self.what, self.remedy = what.rstrip("."), remedy
         is_long = "\n" in what.strip()  # its last line may be the text of others
         super().__init__(f"{what.rstrip()}\n{remedy}" if is_long else f"{sentence(what)} {remedy}")
+
+
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""Click's, which Typer keeps in another place from time to time."""
 
 
 class WrongUse(typer.BadParameter):

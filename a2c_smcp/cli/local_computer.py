@@ -28,7 +28,13 @@ from a2c_smcp.cli.sign_in import NoBrowser, SignInGuide
 from a2c_smcp.cli.terminal import Say, ServerProgress, Terminal
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration
-from a2c_smcp.computer.configuration.watch import Consent, RefusedChanges, digest_of_configuration, trusting, watch
+from a2c_smcp.computer.configuration.watch import (
+    ConfigurationChanges,
+    Consent,
+    RefusedChanges,
+    digest_of_configuration,
+    trusting,
+)
 from a2c_smcp.computer.consent.approval import PendingApprovals, PendingQuestions, approve_all
 from a2c_smcp.computer.consent.changes import digest_of_policy, watch_policy
 from a2c_smcp.computer.consent.decision import warnings_about
@@ -284,9 +290,13 @@ class LocalComputer:
         self.can_approve = owner.approves_without_owner or can_ask
         callbacks = _callbacks(owner, questions, pending if can_ask else (None, None))
         self.computer = Computer(name, values=values, on_state=self._on_state, **settings, **callbacks)
+        self._say_changes = partial(terminal.show, event="configuration")
+        self._changes = ConfigurationChanges(
+            self.computer, files, self._configuration, self._say_changes, self._consent, self._refused
+        )
         self._pages: ServedConsole | None = None
         if options.console.is_given:
-            self._pages = ServedConsole(self.computer, *pending, terminal.show, options.console)
+            self._pages = ServedConsole(self.computer, *pending, self._changes, terminal.show, options.console)
         self._fill()
 
     @property
@@ -339,7 +349,7 @@ class LocalComputer:
         if self._owner is None and self._pages:  # at the prompt, the prompt keeps what is allowed for good
             tell = partial(self._terminal.show, event="grants")
             Grants(self.computer.approvals, self.computer.name, default_folder(), tell).enter(url, office)
-        serve = partial(self._owner.serve, self.computer) if self._owner else self.computer.run
+        serve = partial(self._owner.serve, self.computer, self._changes) if self._owner else self.computer.run
         serving = asyncio.create_task(serve(url, office=office, on_connection=report, **link))
         watching = asyncio.create_task(self._watch())
         stop = stop_on_signals()
@@ -373,12 +383,9 @@ class LocalComputer:
 
     async def _watch(self) -> None:
         """Follow the configuration files, and the policy."""
-        say = partial(self._terminal.show, event="configuration")
         async with asyncio.TaskGroup() as following:
-            following.create_task(
-                watch(self.computer, self._files, self._configuration, say, self._consent, self._refused)
-            )
-            following.create_task(self._options.owner.policy.watch(self.computer, say, self._consent))
+            following.create_task(self._changes.watch())
+            following.create_task(self._options.owner.policy.watch(self.computer, self._say_changes, self._consent))
 
     async def _check_refused(self) -> None:
         """Ask again about changes that the owner did not accept: a restart does not accept them. Raises `Failed`."""

@@ -260,6 +260,7 @@ _RULES_OF_REQUESTS = {
     **_RULES,
     "name": _text_fault,
     "rel_path": _text_fault,
+    "as_mcp": _boolean_fault,
     **{name: rule for operation in MCP_OPERATIONS for name, rule in operation.rules.items()},
 }
 """Names of skills and prompts have rules of their own."""

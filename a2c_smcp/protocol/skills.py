@@ -11,6 +11,8 @@ SKILL_FILE = "SKILL.md"
 PRIVATE_FILE = ".skillenv"
 """The file of a skill that never leaves the computer."""
 SKILL_SCHEME = "skill://"
+SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
+"""MCP's extension by which servers list skills with the digests of their files."""
 
 PathFault: TypeAlias = Literal["traversal", "forbidden"]
 """Why a path is refused, as `details.reason` of 4017 says it."""

@@ -64,7 +64,7 @@ async def test_one_line_makes_a_pinned_and_sandboxed_server_that_answers(place: 
     index.pypi("clock-server", "1.2.0")
     ended = await run(place, index, "add", "clock", "--yes", "--", "uvx", "clock-server", "--zone", "{data}/zones")
     home = place.folder / "data" / "a2c-smcp" / "servers" / "clock"
-    for words in ("clock-server 1.2.0, from PyPI", "Ann (as the package says)", "network:   none", "has 4 tools"):
+    for words in ("clock-server 1.2.0, from PyPI", "Ann (as the package says)", "network:   none", "tools: 4"):
         assert words in ended.err
     entry = entries(place)["clock"]
     assert entry["command"] == str(home / "1.2.0/venv/bin/python")
@@ -288,7 +288,7 @@ async def test_an_update_shows_what_changes_and_keeps_arguments_and_data(place: 
     data = place.folder / "data/a2c-smcp/servers/clock/data"
     (data / "kept").write_text("x")
     before = (place.folder / "a2c.json").read_text()
-    assert "1.0.0 is the newest one" in (await run(place, index, "update")).out
+    assert "1.0.0 is installed already" in (await run(place, index, "update")).out
     index.pypi("clock-server", "2.0.0", tools=("words", "home", "new"), says="Another tool")
     ended = await run(place, index, "update", "clock", code=2)
     assert "no terminal" in ended.err

@@ -217,7 +217,7 @@ async def test_a_computer_on_a_terminal_opens_the_browser_when_its_owner_says_so
         await program.shows("signed in to files")
         await program.shows("files: ready")
         provider.revoke_all()
-        program.types("server restart files" + ENTER)
+        program.types("mcp restart files" + ENTER)
         await program.shows("files: auth_required")
         program.types("login files" + ENTER)
         await program.shows(lambda screen: screen.text.count("signed in to files") == 2)

@@ -7,9 +7,8 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import signal
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,11 +17,13 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import ApprovalRefused, ComputerLeft
+from a2c_smcp.mcp_host.processes.plan import possible
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.computer.hosted import pids_with
 from tests.computer.supervised import SERVERS, all_gone, eventually
 from tests.on_disk import mode_of
 from tests.stage.prompt import BACKSPACE, CTRL_C, CTRL_D, ENTER, TAB, UP, Opens, asks, opens, planner
+from tests.stage.registries import Registries, registries
 
 __all__ = ["opens", "planner"]
 from tests.stage.computer_program import GOOD, HANGS
@@ -43,7 +44,7 @@ async def test_tab_completes_commands_servers_tools_and_arguments(opens: Opens) 
     prompt = await opens({"good": [str(GOOD)]})
     for typed, meant in {
         "he": "help",
-        "server resta": "server restart",
+        "mcp resta": "mcp restart",
         "logs g": "logs good",
         "call ad": "call add",
         "call touch_window u": "call touch_window uri=",
@@ -51,25 +52,64 @@ async def test_tab_completes_commands_servers_tools_and_arguments(opens: Opens) 
         prompt.types(typed + TAB)
         await prompt.line(meant)
         await prompt.interrupts()
-    prompt.types("server " + TAB)
-    await prompt.shows(re.compile(r"restart +Stop and start a server"))
+    prompt.types("mcp " + TAB)
+    await prompt.shows(re.compile(r"restart +Stop and start an MCP server"))
     await prompt.interrupts()
     await prompt.quits()
 
 
-async def test_a_server_is_added_used_looked_at_and_removed(opens: Opens) -> None:
-    prompt = await opens(columns=1000)  # the line must not wrap, however long the path of the checkout is
-    await prompt.enters(f"server add good {shlex.join([sys.executable, str(GOOD)])}")
-    await prompt.shows("good is here until this program ends")
+async def test_a_server_is_used_looked_at_and_removed(opens: Opens) -> None:
+    prompt = await opens({"good": [str(GOOD)]}, columns=1000)  # no line may wrap, however long the path is
     await prompt.enters("tools good", re.compile(r"add +good +asks +Add two numbers\."))
     await prompt.enters("call add a=2 b=3", "\n5\n")
     await prompt.enters("call fail", "Error executing tool fail")
     await prompt.enters("status", re.compile(r"good +ready +9 +0 +2 +[\d.]+ m?s"))
     await prompt.enters("desktop", "window://good/one?priority=5")
     await prompt.enters("history", re.compile(r'good +add +done +\{"a": 2, "b": 3\}'))
-    await prompt.enters("server rm good", "good is removed")
+    await prompt.enters("mcp remove good")
+    await prompt.answers("Remove good? [y/N]:", "y", "removed good from")
     await prompt.enters("tools", "no tools")
     await prompt.quits()
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Registries]:
+    with registries() as served:
+        for name, value in {**served.environ, "XDG_DATA_HOME": str(tmp_path / "data")}.items():
+            monkeypatch.setenv(name, value)
+        served.pypi("clock-server", "1.0.0")
+        yield served
+
+
+@pytest.mark.covers("add")
+@pytest.mark.skipif(not possible().ports, reason="this kernel's Landlock has no TCP ports")
+async def test_an_mcp_server_is_added_to_the_file_updated_and_removed(
+    opens: Opens, index: Registries, tmp_path: Path
+) -> None:
+    prompt = await opens({"good": [str(GOOD)]}, columns=1000)
+    before = (tmp_path / "servers.json").read_text()
+    await prompt.enters("mcp add clock -- uvx clock-server --zone UTC", "publisher: Ann (as the package says)")
+    await prompt.answers("Install it, and add it to servers.json? [y/N]:", "", "Nothing was added")
+    assert (tmp_path / "servers.json").read_text() == before
+    await prompt.enters("mcp add clock --env API_TOKEN=hunter55 -- uvx clock-server --zone UTC", "network:")
+    await prompt.answers("Install it, and add it to servers.json? [y/N]:", "y", "clock: ready")
+    await prompt.shows("added clock to")
+    await prompt.line()
+    await prompt.enters("call words", "\n--zone UTC\n")
+    await prompt.enters("mcp list", re.compile(r"clock +clock-server +1\.0\.0 +PyPI +yes"))
+    index.pypi("clock-server", "2.0.0", tools=("words", "late"))
+    await prompt.enters("mcp update clock", "1.0.0 → 2.0.0")
+    await prompt.answers("Install it? [y/N]:", "y", "new tools: late")
+    await prompt.answers("Its tools change. Use it? [y/N]:", "y", "updated clock to clock-server 2.0.0")
+    await prompt.line()
+    await prompt.enters("mcp update clock", "clock-server 2.0.0 is installed already")
+    await prompt.enters("mcp remove clock")
+    await prompt.answers("Remove clock? [y/N]:", "y", "removed clock from")
+    assert json.loads((tmp_path / "servers.json").read_text()) == json.loads(before)
+    await prompt.enters("tools clock", "no tools")
+    await prompt.quits()
+    assert "the configuration has changed" not in prompt.screen.text
+    assert "hunter" not in (tmp_path / "a2c-smcp" / "prompt_history").read_text()
 
 
 async def test_the_error_of_a_server_is_forgotten_once_it_is_ready(opens: Opens, tmp_path: Path) -> None:
@@ -159,15 +199,20 @@ async def test_wrong_lines_are_answered_with_what_to_write(opens: Opens) -> None
     prompt = await opens()
     for line, answer in {
         "frobnicate": "'frobnicate' is no command: help lists them",
-        "server": "usage: server add NAME COMMAND…, or server rm SERVER",
-        "server start": "usage: server start SERVER",
+        "mcp": "usage: mcp add NAME [-- npx|uvx PACKAGE…], or mcp update",
+        "mcp add good": "Say where the MCP server comes from, once.",
+        "mcp add x --network api.example:443 -- uvx y": "a sandbox does not tell hosts apart",
+        "mcp add x --config y -- uvx y": "--config is for the command line",
+        "mcp add x --nonsense": "No such option: --nonsense",
+        "mcp update": "has no server that `add` installed",
+        "mcp remove nobody": "There is no MCP server 'nobody' in servers.json",
+        "mcp start": "usage: mcp start SERVER",
         "logs nowhere": "there is no server 'nowhere'. There are no MCP servers at all.",
         "call nothing": "there is no tool 'nothing': tools lists them",
         "call 'open": "a quotation mark is not closed",
         "inputs set nothing": "there is no input 'nothing': inputs list shows them",
         "y": "no request waited for an answer when this line was begun",
         "approve forget planner": "nothing like that is allowed to planner",
-        "server add x {": "not JSON",
         "history many": "'many' is no number of calls",
     }.items():
         await prompt.enters(line, lambda screen, answer=answer: answer in screen.text.replace("\n", ""))
@@ -194,7 +239,7 @@ async def test_inputs_are_set_and_cleared_and_secrets_are_shown_nowhere(opens: O
     await prompt.enters("logs asks", "['-c',")
     await prompt.enters('call add {"a": 1, "b": "hunter22"}', "params/b")
     await prompt.enters("inputs set token hunter22", "the value is asked for, so that it is not seen")
-    await prompt.enters("server add other no-such-command --api-key hunter55", "other: failed")
+    await prompt.enters("mcp add other -- docker run --api-key hunter55", "docker is not npx or uvx")
     await prompt.line()
     await prompt.enters("inputs clear token", "token is forgotten")
     await prompt.asks("Token:")
@@ -208,7 +253,7 @@ async def test_inputs_are_set_and_cleared_and_secrets_are_shown_nowhere(opens: O
     assert mode_of(history) == 0o600
     assert "hunter" not in history.read_text()
     assert "inputs set token\n" in history.read_text()
-    assert "server add other no-such-command --api-key" in history.read_text()
+    assert "mcp add other -- docker run --api-key" in history.read_text()
 
 
 async def test_lines_are_remembered_in_the_next_run(opens: Opens) -> None:

@@ -86,13 +86,13 @@ def test_every_command_is_found_by_its_name_and_checks_its_arguments() -> None:
 
 @cases(
     "line, candidates",
-    *((line, []) for line in ("logs 'm", "server restart good ", "call unknown ", "nonsense ")),
+    *((line, []) for line in ("logs 'm", "mcp restart good ", "call unknown ", "nonsense ")),
     ("st", ["status"]),
-    ("server st", ["start", "stop"]),
-    ("server", ["server"]),
+    ("mcp st", ["start", "stop"]),
+    ("mc", ["mcp"]),
     ("logs ", ["good", "'my files'"]),
     ("logs m", ["'my files'"]),
-    ("server restart g", ["good"]),
+    ("mcp restart g", ["good"]),
     ("call p", ["paint"]),
     ("call paint ", ["size=", "key=", "note=", "colour=", "loud=", "any="]),
     ("call paint size=1 k", ["key="]),

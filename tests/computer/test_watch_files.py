@@ -15,7 +15,12 @@ import pytest
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import read_all
-from a2c_smcp.computer.configuration.watch import RefusedChanges, digest_of_configuration, trusting, watch
+from a2c_smcp.computer.configuration.watch import (
+    ConfigurationChanges,
+    RefusedChanges,
+    digest_of_configuration,
+    trusting,
+)
 from a2c_smcp.computer.consent.approval import OWNER
 from a2c_smcp.errors import ConfigError
 from tests.computer.hosted import ready
@@ -50,7 +55,8 @@ async def watched(
         computer.add_server(config)
     async with computer:
         await computer.start()
-        watching = asyncio.create_task(watch(computer, [path], known, faults.append, consent, refused, interval))
+        changes = ConfigurationChanges(computer, [path], known, faults.append, consent, refused)
+        watching = asyncio.create_task(changes.watch(interval))
         await asyncio.sleep(0)  # it begins
         try:
             yield computer, faults

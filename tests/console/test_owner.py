@@ -22,6 +22,8 @@ from aiohttp import web
 from a2c_smcp.audit.observers import Observed
 from a2c_smcp.computer.calls.incoming import Stopwatch
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.configuration.files import Configuration
+from a2c_smcp.computer.configuration.watch import ConfigurationChanges
 from a2c_smcp.computer.consent.approval import ApprovalRequest, Caller, DecisionFor, PendingApprovals, PendingQuestions
 from a2c_smcp.computer.observation import ApprovalAnswered
 from a2c_smcp.console.owner.calls import _window
@@ -61,7 +63,8 @@ class Owned:
             self.ran.append(text)
             return "written"
 
-        self.state = OwnerState(self.computer, self.approvals, self.questions)
+        files = ConfigurationChanges(self.computer, [], Configuration(), pytest.fail, None, None)
+        self.state = OwnerState(self.computer, self.approvals, self.questions, files)
         self.links: list[str] = []
         self.console = OwnerConsole(self.state, "http://127.0.0.1:7200", self.links.append)
         self.state.follow()

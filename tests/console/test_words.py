@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 
 from a2c_smcp.computer.calls.incoming import WatchedState
+from a2c_smcp.computer.configuration import additions
 from a2c_smcp.computer.questions.forms import Field
 from a2c_smcp.console import pages
 from a2c_smcp.console.operator import labels as of_operator
@@ -29,9 +30,10 @@ TEXTS = {
     "row_table": (3,),
     "button": (1,),
     "field": (0, 2),
+    "Said": (0,),
 }
 """Functions that say a text, and the places of English texts among their arguments."""
-TABLES = {"_LASTS": "values", "_DAYS": "values", "_ROLES": "values"}
+TABLES = {"_LASTS": "values", "_NETWORK": "values", "_DAYS": "values", "_ROLES": "values"}
 """Tables of texts."""
 LIMITS = (("minLength", "maxLength"), ("minimum", "maximum"))
 SCHEMAS = [
@@ -55,6 +57,8 @@ COMPUTED: Mapping[str, frozenset[str]] = {
             "Question",
             "Window",
             "an answer is needed",
+            *("publisher", "source", "checksum", "packages", "command", "reads", "writes", "network", "sandbox"),
+            *("sees", "file", "data"),
             *HINTS,
         ]
     ),
@@ -102,6 +106,8 @@ def tabled(name: str, value: ast.AST) -> Iterator[str]:
 
 def said(folder: str) -> set[str]:
     sources = [path.read_text("utf-8") for path in sorted((FOLDER / folder).glob("*.py"))]
+    if folder == "owner":
+        sources.append(Path(additions.__file__).read_text("utf-8"))
     found = {text for source in sources for text in said_in(source)}
     return {text for text in found | COMPUTED[folder] if re.search("[A-Za-z]", text) and not text.startswith("/")}
 

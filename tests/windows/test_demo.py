@@ -6,7 +6,7 @@ import pytest
 
 from tests.windows.conftest import OnWindows
 
-LONG = 120.0
+LONG = 240.0
 """A bound against hanging: everything is compiled once."""
 
 

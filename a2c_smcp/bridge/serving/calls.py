@@ -32,9 +32,10 @@ from a2c_smcp.bridge.serving.sessions import ClientPresence
 from a2c_smcp.errors import CallCancelled, NotFound, SMCPError, ToolNotFound
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.mcp_events import LogLevel
-from a2c_smcp.protocol.operations import MCPOperation
+from a2c_smcp.protocol.operations import READ_RESOURCE, MCPOperation
 from a2c_smcp.protocol.questions import InputRequest
 from a2c_smcp.protocol.results import CallToolResult
+from a2c_smcp.protocol.skills import SKILLS_EXTENSION
 from a2c_smcp.registry.calls.context import CannotAsk
 from a2c_smcp.registry.remote.mcp_server import MCPServer
 from a2c_smcp.registry.remote.rounds import (
@@ -313,6 +314,10 @@ class OfficeServer(MCPServer):
             title=f"Office {office.name}",
             instructions=office.instructions,
         )
+        self.extensions[SKILLS_EXTENSION] = {}
+        answer = self._translated(self._answer_about_skills)
+        self.add_request_handler("skills/list", types.PaginatedRequestParams, answer)
+        self.add_request_handler("skills/get", types.ReadResourceRequestParams, answer)
         self._stop_listening = office.on_change(lambda: self.instruct(office.instructions))
         self._on_client = office.options.on_client
         if self._on_client:
@@ -386,8 +391,17 @@ class OfficeServer(MCPServer):
         await self._office.membership.recovered()
         return self._office.resolve(name, arguments, self._options)
 
+    async def _answer_about_skills(self, context: Request, params: Any) -> dict[str, Any]:
+        if not is_modern(context):
+            raise MCPError(types.METHOD_NOT_FOUND, f"{context.method} needs MCP 2026-07-28")
+        skills = self._office.skills
+        asked = skills.page(params.cursor) if context.method == "skills/list" else skills.get(params.uri)
+        return await self._office.membership.guard(asked)
+
     async def answer(self, operation: MCPOperation, context: Request, params: dict[str, Any]) -> dict[str, Any]:
         async def send(options: ReadOptions) -> dict[str, Any]:
+            if operation is READ_RESOURCE and (found := await self._office.skills.find(params["uri"])):
+                return await self._office.skills.read(params["uri"], *found)
             return await self._office.readables.ask(operation, params, options)
 
         return await self._office.membership.guard(_answered(self.presence, context, send))

@@ -42,6 +42,7 @@ _LISTS: Mapping[str, str] = {
     "resources/list": "resources",
     "resources/templates/list": "resources",
     "prompts/list": "prompts",
+    "skills/list": "resources",
 }
 _SUBSCRIBE = "resources/subscribe"
 _LISTEN = "subscriptions/listen"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from a2c_smcp.cli.errors import UsageError
 from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.approval_commands import known_server
 from a2c_smcp.cli.prompt.console import Console
@@ -23,49 +25,55 @@ from a2c_smcp.cli.prompt.language import (
     read_arguments,
 )
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.configuration.additions import row_of
+from a2c_smcp.computer.configuration.packages import NotDone
 from a2c_smcp.computer.configuration.resolver import InputState
 from a2c_smcp.computer.consent.approval import OWNER
 from a2c_smcp.computer.secrets.rules import secrets_line, secrets_of
-from a2c_smcp.mcp_host.config.servers import parse_server, source
+from a2c_smcp.mcp_host.config.servers import source
 from a2c_smcp.protocol.results import CallToolResult
 
 
-async def _add(console: Console, arguments: list[str]) -> BackgroundJob:
-    name, *words = arguments
-    if name in console.computer.status():
-        raise BadLine(f"there is a server {name!r} already: server rm {name} removes it")
-    config = parse_server(_config(words), name)
-    console.computer.mask.add(secrets_of({"servers": {name: source(config)}}).found, name)
+def _change(verb: str) -> Run[Console]:
+    """Return a command that changes the servers of the configuration file, as `a2c-smcp` of this verb does."""
 
-    async def put() -> None:
-        await console.computer.put_server(config)
-        console.say(f"{config.name} is here until this program ends; a file given with --config keeps it")
+    async def run(console: Console, arguments: list[str]) -> BackgroundJob:
+        from a2c_smcp.cli.commands.add import TerminalDialog, read_change
 
-    return BackgroundJob(f"server add {name}", put)
-
-
-def _config(words: list[str]) -> dict[str, Any]:
-    """Return the configuration of a server from JSON, a URL, or a command with arguments. Raises `BadLine`."""
-    if words[0].startswith("{"):
         try:
-            config: dict[str, Any] = json.loads(words[0])
-        except ValueError as error:
-            raise BadLine(f"not JSON: {error}") from None
-        return config
-    if words[0].startswith(("http://", "https://")):
-        return {"type": "streamable", "url": words[0]}
-    return {"command": words[0], "args": words[1:]}
+            change = read_change(verb, arguments)
+        except UsageError as problem:
+            raise BadLine(problem.format_message()) from None
+        if change.config:
+            raise BadLine("--config is for the command line: here, the file of this computer is changed")
+        console.computer.mask.add(secrets_of(change.typed).found, change.name)
+        file = console.files.file_of(change.name)
+
+        @contextmanager
+        def working(what: str) -> Iterator[None]:
+            job.note = what
+            yield
+            job.note = ""
+
+        dialog = TerminalDialog(console.questions, console.say, working, yes=change.yes, files=console.files)
+
+        async def make() -> None:
+            try:
+                console.say(await change.make(file, dialog), "green")
+            except NotDone as error:
+                raise BadLine(str(error)) from None
+
+        job = BackgroundJob(f"mcp {verb} {change.name}".rstrip(), make)
+        return job
+
+    return run
 
 
-async def _rm(console: Console, arguments: list[str]) -> BackgroundJob:
-    (name,) = arguments
-
-    async def remove() -> None:
-        await console.computer.remove_server(name)
-        console.errors.pop(name, None)
-        console.say(f"{name} is removed")
-
-    return BackgroundJob(f"server rm {name}", remove)
+async def _list_servers(console: Console, arguments: list[str]) -> None:
+    rows = [row_of(name, source(config)) for name, config in console.files.servers.items()]
+    if not rows:
+        raise BadLine("there are no MCP servers: mcp add adds one")
+    console.draw(views.table([*rows[0]], [[str(cell or "") for cell in row.values()] for row in rows]))
 
 
 def _job(verb: str, work: Callable[[Computer, str], Awaitable[None]]) -> Run[Console]:
@@ -73,7 +81,7 @@ def _job(verb: str, work: Callable[[Computer, str], Awaitable[None]]) -> Run[Con
 
     async def run(console: Console, arguments: list[str]) -> BackgroundJob:
         name = known_server(console, arguments[0])
-        return BackgroundJob(f"server {verb} {name}", partial(work, console.computer, name))
+        return BackgroundJob(f"mcp {verb} {name}", partial(work, console.computer, name))
 
     return run
 
@@ -111,11 +119,18 @@ def _input(console: Console, id_: str) -> InputState:
 
 
 SERVER_COMMANDS = (
-    Command("server add", "NAME COMMAND…", "Add a server: a command with arguments, a URL, or JSON.", _add),
-    Command("server rm", "SERVER", "Stop a server and forget it.", _rm),
-    Command("server start", "SERVER", "Start a server.", _job("start", Computer.start)),
-    Command("server stop", "SERVER", "Stop a server.", _job("stop", Computer.stop)),
-    Command("server restart", "SERVER", "Stop and start a server.", _job("restart", Computer.restart)),
+    Command(
+        "mcp add",
+        "NAME [-- npx|uvx PACKAGE…]",
+        "Add an MCP server to the file: from npm, from PyPI or at a --url, with the options of `a2c-smcp add`.",
+        _change("add"),
+    ),
+    Command("mcp update", "[SERVER] [--to VERSION]", "Update what mcp add has installed.", _change("update")),
+    Command("mcp remove", "SERVER [--data]", "Stop an MCP server, and remove it.", _change("remove")),
+    Command("mcp list", "", "Show the MCP servers of the file: packages, versions, sandboxes.", _list_servers),
+    Command("mcp start", "SERVER", "Start an MCP server.", _job("start", Computer.start)),
+    Command("mcp stop", "SERVER", "Stop an MCP server.", _job("stop", Computer.stop)),
+    Command("mcp restart", "SERVER", "Stop and start an MCP server.", _job("restart", Computer.restart)),
     Command("inputs list", "", "Show inputs and where their values come from; secrets are hidden.", _list),
     Command("inputs set", "INPUT [keep]", "Ask for a value; servers that use it restart.", _set),
     Command("inputs clear", "INPUT", "Forget a value.", _clear),
@@ -136,7 +151,7 @@ async def _status(console: Console, arguments: list[str]) -> None:
         if line := secrets_line(server, names):
             console.say(f"treated as secret of {line}")
     if not console.computer.status():
-        console.say("no MCP servers: server add adds one")
+        console.say("no MCP servers: mcp add adds one")
     elif console.draws_below():
         console.live = console.status
     else:

@@ -17,6 +17,7 @@ from a2c_smcp.cli.sign_in import SignInGuide
 from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.definitions import InputError
+from a2c_smcp.computer.configuration.watch import ConfigurationChanges
 from a2c_smcp.computer.consent.approval import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.files import PrivateFileUnusable
@@ -48,13 +49,14 @@ class Console:
         requests: PendingApprovals,
         asked: PendingQuestions,
         guide: SignInGuide,
+        files: ConfigurationChanges,
         *,
         url: str,
         office: str,
         folder: Path,
         errors: dict[str, str],
     ) -> None:
-        self.computer, self.questions, self.errors = computer, questions, errors
+        self.computer, self.questions, self.errors, self.files = computer, questions, errors, files
         self.url, self.state = url, "not connected"
         self.requests, self.asked, self.guide = requests, asked, guide
         self.live: Callable[[], RenderableType] | None = None

@@ -12,6 +12,7 @@ from a2c_smcp.cli.sign_in import SignInGuide
 from a2c_smcp.cli.terminal import ServerProgress, Terminal
 from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.configuration.watch import ConfigurationChanges
 from a2c_smcp.computer.consent.approval import PendingApprovals, PendingQuestions
 from a2c_smcp.computer.socketio.client import ConnectionEvent, SMCPComputerClient
 from a2c_smcp.files import default_folder, instance_of
@@ -56,6 +57,7 @@ class InteractiveOwner:
     async def serve(
         self,
         computer: Computer,
+        files: ConfigurationChanges,
         url: str,
         *,
         office: str,
@@ -76,6 +78,7 @@ class InteractiveOwner:
                 self.approve,
                 self.on_question,
                 self._guide,
+                files,
                 url=url,
                 office=office,
                 folder=default_folder(),

@@ -21,8 +21,8 @@ from a2c_smcp.protocol.escaping import escaped
 
 CHANGED = "its definition has changed since it was approved or first seen"
 
-_FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations")
-"""The pinned fields beside the name: all that a model or a person decides by."""
+_FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "frontmatter", "resources")
+"""The pinned fields beside the name: all that a model or a person decides by. The last two are those of skills."""
 _CONTEXT = 2
 """Lines around a change that are shown."""
 _MOST_COMPARED = 500

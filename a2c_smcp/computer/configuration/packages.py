@@ -12,22 +12,24 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+from asyncio.subprocess import DEVNULL, PIPE, create_subprocess_exec
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.metadata import Distribution
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 from a2c_smcp.files import data_folder, private_folder, replace_file
+from a2c_smcp.loops import in_thread
 from a2c_smcp.mcp_host.config.inputs import did_you_mean
 
 Registry: TypeAlias = Literal["npm", "PyPI"]
@@ -51,11 +53,11 @@ _KNOWN: dict[Registry, tuple[str, ...]] = {
 """Packages that many people use, to suggest for a misspelt name: not every registry can be searched."""
 
 
-class PackageFault(Exception):
-    """A package cannot be installed: what is wrong, and the remedy."""
+class NotDone(Exception):
+    """An MCP server is not added or changed: the reason, and the remedy. `is_wrong`: what was asked for is wrong."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        self.what, self.remedy = what, remedy
+    def __init__(self, what: str, remedy: str, *, is_wrong: bool = False) -> None:
+        self.what, self.remedy, self.is_wrong = what, remedy, is_wrong
         super().__init__(f"{what}. {remedy}")
 
 
@@ -109,7 +111,7 @@ _HOW = "Write it as its README does: -- npx -y PACKAGE ARGS…, or -- uvx PACKAG
 def parse_start(words: Sequence[str]) -> tuple[PackageSpec, list[str]] | None:
     """The package that a line such as `npx -y PACKAGE ARGS…` starts, and the arguments; `None` for any other program.
 
-    Raises `PackageFault` for an option or a package that cannot be installed so.
+    Raises `NotDone` for an option or a package that cannot be installed so.
     """
     command = [re.sub(r"\.(cmd|exe)$", "", Path(words[0]).name), *words[1:]]
     starter = next((each for each in _STARTERS if tuple(command[: len(each)]) == each), None)
@@ -119,7 +121,7 @@ def parse_start(words: Sequence[str]) -> tuple[PackageSpec, list[str]] | None:
     values, rest = _without_options(name, command[len(starter) :])
     named, also = values.get("package", ()), values.get("with", ())
     if not rest:
-        raise PackageFault(f"{name} names no package", _HOW)
+        raise NotDone(f"{name} names no package", _HOW, is_wrong=True)
     for text in also:
         _spec("PyPI", text)
     first, *args = rest
@@ -135,16 +137,17 @@ def _without_options(starter: str, words: Sequence[str]) -> tuple[dict[str, list
         if meaning := _WITH_VALUE.get(option):
             values[meaning].append(value or (rest.pop(0) if rest else ""))
         elif option not in _WITHOUT_VALUE:
-            raise PackageFault(f"{starter} {option} means nothing to an installed server", _HOW)
+            raise NotDone(f"{starter} {option} means nothing to an installed server", _HOW, is_wrong=True)
     return values, rest
 
 
 def _spec(registry: Registry, text: str) -> PackageSpec:
     match = (_NPM_SPEC if registry == "npm" else _PYPI_SPEC).fullmatch(text)
     if match is None:
-        raise PackageFault(
+        raise NotDone(
             f"{text!r} is not the name of a package of {registry}",
             "Folders, files, URLs and git are not installed here.",
+            is_wrong=True,
         )
     if registry == "npm":
         return PackageSpec(registry, match[1], "" if match[2] in (None, "latest") else match[2])
@@ -158,21 +161,21 @@ def _spec(registry: Registry, text: str) -> PackageSpec:
 def _tool(name: str, provider: str) -> str:
     path = shutil.which(name)
     if path is None:
-        raise PackageFault(f"{name} is not on the PATH", f"Install {provider}, and try again.")
+        raise NotDone(f"{name} is not on the PATH", f"Install {provider}, and try again.")
     return os.path.abspath(path)  # noqa: PTH100  # links stay
 
 
-def _run(words: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603  # a tool by its path, and names that have been checked
-        [str(word) for word in words],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
+async def _run(words: Sequence[str | Path], folder: Path) -> tuple[int | None, str, str]:
+    """Run a tool: its exit code, stdout and stderr. A cancel ends it."""
+    process = await create_subprocess_exec(*map(str, words), cwd=folder, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        out, err = await process.communicate()
+    except BaseException:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
 _ABSENT = ("E404", "No matching distribution found", "ETARGET", "ENOVERSIONS")
@@ -183,27 +186,27 @@ _OFFLINE = re.compile(
 _CHECKSUM = re.compile(r"EINTEGRITY|DO NOT MATCH THE HASHES|Hashes are required")
 
 
-def _fault(spec: PackageSpec, said: str) -> PackageFault:
+def _fault(spec: PackageSpec, said: str) -> NotDone:
     """The reason why a tool failed, of what it said."""
     wanted = f"{spec.package}{spec.extras}"
     if _CHECKSUM.search(said):
-        return PackageFault(
+        return NotDone(
             f"A package that came for {wanted} has another checksum than {spec.registry} states",
             "It was not installed. Try again; if that lasts, the registry or a proxy on the way has changed it.",
         )
     if _OFFLINE.search(said):
-        return PackageFault(f"{spec.registry} cannot be reached", "Check the network and its proxy, and try again.")
+        return NotDone(f"{spec.registry} cannot be reached", "Check the network and its proxy, and try again.")
     if any(sign in said for sign in _ABSENT) and spec.package in unquote(said):
         return _absent(spec)
-    return PackageFault(f"{wanted} cannot be installed: {_last_error(said)}", "Correct that, and try again.")
+    return NotDone(f"{wanted} cannot be installed: {_last_error(said)}", "Correct that, and try again.")
 
 
-def _absent(spec: PackageSpec) -> PackageFault:
+def _absent(spec: PackageSpec) -> NotDone:
     what = f"{spec.registry} has no {spec.package} {spec.version}".rstrip()
     if spec.registry == "PyPI":
         what += f" that runs on Python {sys.version_info[0]}.{sys.version_info[1]}"
     near = did_you_mean(spec.package, [each for each in _KNOWN[spec.registry] if each != spec.package])
-    return PackageFault(what, near.removeprefix(", ").capitalize() or "Check its name and version.")
+    return NotDone(what, near.removeprefix(", ").capitalize() or "Check its name and version.")
 
 
 def _last_error(said: str) -> str:
@@ -215,30 +218,30 @@ def _last_error(said: str) -> str:
 # npm
 
 
-def _npm(spec: PackageSpec, folder: Path, *words: str) -> Any:
+async def _npm(spec: PackageSpec, folder: Path, *words: str) -> Any:
     """What npm answers, in JSON."""
     options = ("--json", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1", "--loglevel=error")
-    done = _run([_tool("npm", "Node.js with npm"), *words, *options], folder)
+    code, out, err = await _run([_tool("npm", "Node.js with npm"), *words, *options], folder)
     with suppress(ValueError):
-        answer = json.loads(done.stdout)
-        if done.returncode == 0:
+        answer = json.loads(out)
+        if code == 0:
             return answer
         error = answer.get("error", {}) if isinstance(answer, dict) else {}
         raise _fault(spec, f"{error.get('code')} error: {error.get('summary')}\n{error.get('summary')}")
-    if done.returncode:
-        raise _fault(spec, done.stderr)
+    if code:
+        raise _fault(spec, err)
     return None
 
 
-def _npm_resolve(spec: PackageSpec, draft: Path, *, scripts: bool) -> Release:
+async def _npm_resolve(spec: PackageSpec, draft: Path, *, scripts: bool) -> Release:
     """Write `package-lock.json`, in which every package has the checksum that its registry states."""
     _tool("node", "Node.js with npm")
     wanted = {"private": True, "dependencies": {spec.package: spec.version or "latest"}}
     (draft / "package.json").write_text(json.dumps(wanted), "utf-8")
-    _npm(spec, draft, "install", "--package-lock-only", "--ignore-scripts")
+    await _npm(spec, draft, "install", "--package-lock-only", "--ignore-scripts")
     packages = _locked(spec, draft)
     found = packages[spec.package]
-    stated = _npm(spec, draft, "view", f"{spec.package}@{found['version']}")
+    stated = await _npm(spec, draft, "view", f"{spec.package}@{found['version']}")
     stated = stated[-1] if isinstance(stated, list) else stated
     if stated.get("dist", {}).get("integrity") != found["integrity"]:
         raise _fault(spec, "EINTEGRITY")
@@ -272,9 +275,9 @@ _ELSEWHERE = re.compile(r"(?!npm:).*[:/]")
 """A version that is a URL, a folder or a repository: npm makes a checksum of what it finds there itself."""
 
 
-def _without_checksum(spec: PackageSpec, name: str) -> PackageFault:
+def _without_checksum(spec: PackageSpec, name: str) -> NotDone:
     what = f"{spec.package} needs {name} from outside of {spec.registry}, where no checksum is stated"
-    return PackageFault(what, "Such a package is not installed here.")
+    return NotDone(what, "Such a package is not installed here.")
 
 
 def _npm_publisher(stated: Mapping[str, Any]) -> str:
@@ -283,8 +286,8 @@ def _npm_publisher(stated: Mapping[str, Any]) -> str:
     return ", ".join(str(each.get("name") if isinstance(each, dict) else each).partition(" <")[0] for each in people)
 
 
-def _npm_install(spec: PackageSpec, draft: Path, *, scripts: bool) -> None:
-    _npm(spec, draft, "ci", "--omit=dev", *([] if scripts else ["--ignore-scripts"]))
+async def _npm_install(spec: PackageSpec, draft: Path, *, scripts: bool) -> None:
+    await _npm(spec, draft, "ci", "--omit=dev", *([] if scripts else ["--ignore-scripts"]))
 
 
 def _npm_start(spec: PackageSpec, folder: Path) -> list[str]:
@@ -292,7 +295,7 @@ def _npm_start(spec: PackageSpec, folder: Path) -> list[str]:
     programs = _bins(spec, json.loads((home / "package.json").read_text("utf-8")).get("bin") or {})
     file = home / programs[_program(spec, programs)]
     if not file.resolve().is_relative_to(home.resolve()) or not file.is_file():
-        raise PackageFault(f"{spec.package} names a program that it does not have", "Its makers can correct that.")
+        raise NotDone(f"{spec.package} names a program that it does not have", "Its makers can correct that.")
     with file.open("rb") as opened:
         is_script = b"node" in opened.readline(200) or file.suffix in (".js", ".mjs", ".cjs")
     return [_tool("node", "Node.js"), str(file)] if is_script else [str(file)]
@@ -314,7 +317,7 @@ def _program(spec: PackageSpec, names: Mapping[str, Any]) -> str:
         if names
         else "It is no server."
     )
-    raise PackageFault(f"{spec.package} has no program {wanted!r}", there)
+    raise NotDone(f"{spec.package} has no program {wanted!r}", there)
 
 
 # PyPI
@@ -327,24 +330,25 @@ def _python(folder: Path) -> Path:
     return folder / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def _pip(spec: PackageSpec, draft: Path, *words: str, scripts: bool) -> None:
+async def _pip(spec: PackageSpec, draft: Path, *words: str, scripts: bool) -> None:
     wheels = [] if scripts else ["--only-binary", ":all:"]
     common = ("install", "--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1")
     python = str(_python(draft))
     pip = [sys.executable, "-m", "pip", "--python", python] if _HAS_PIP else [python, "-m", "pip"]
-    done = _run([*pip, *common, *wheels, *words], draft)
-    if done.returncode:
-        raise _fault(spec, done.stderr)
+    code, _, err = await _run([*pip, *common, *wheels, *words], draft)
+    if code:
+        raise _fault(spec, err)
 
 
-def _pypi_resolve(spec: PackageSpec, draft: Path, *, scripts: bool) -> Release:
+async def _pypi_resolve(spec: PackageSpec, draft: Path, *, scripts: bool) -> Release:
     """Write `requirements.txt`, in which every package has its exact version and checksum."""
-    made = _run([sys.executable, "-m", "venv", *(["--without-pip"] if _HAS_PIP else []), draft / "venv"], draft)
-    if made.returncode:
-        raise PackageFault("Python cannot make a virtual environment", "Install its package venv (python3-venv).")
+    made = await _run([sys.executable, "-m", "venv", *(["--without-pip"] if _HAS_PIP else []), draft / "venv"], draft)
+    if made[0]:
+        raise NotDone("Python cannot make a virtual environment", "Install its package venv (python3-venv).")
     report = draft / "report.json"
     wanted = f"{spec.package}{spec.extras}{spec.version}"
-    _pip(spec, draft, "--dry-run", "--ignore-installed", "--report", str(report), wanted, *spec.also, scripts=scripts)
+    options = ("--dry-run", "--ignore-installed", "--report", str(report))
+    await _pip(spec, draft, *options, wanted, *spec.also, scripts=scripts)
     packages = json.loads(report.read_text("utf-8"))["install"]
     lines = [_hashed(spec, each) for each in packages]
     (draft / "requirements.txt").write_text("\n".join([*lines, ""]), "utf-8")
@@ -385,8 +389,8 @@ def _hashed(spec: PackageSpec, package: Mapping[str, Any]) -> str:
     return f"{about['name']}=={about['version']} --hash=sha256:{checksum}"
 
 
-def _pypi_install(spec: PackageSpec, draft: Path, *, scripts: bool) -> None:
-    _pip(spec, draft, "--require-hashes", "--no-deps", "--requirement", "requirements.txt", scripts=scripts)
+async def _pypi_install(spec: PackageSpec, draft: Path, *, scripts: bool) -> None:
+    await _pip(spec, draft, "--require-hashes", "--no-deps", "--requirement", "requirements.txt", scripts=scripts)
 
 
 def _pypi_start(spec: PackageSpec, folder: Path) -> list[str]:
@@ -400,21 +404,18 @@ def _pypi_start(spec: PackageSpec, folder: Path) -> list[str]:
     return [str(python), str(python.with_name(f"{name}.exe" if os.name == "nt" else name))]
 
 
-class _Installer(NamedTuple):
-    """Resolves a package in a draft, installs what was resolved, and says how it is started from a folder."""
-
-    resolve: Callable[..., Release]
-    install: Callable[..., None]
-    start: Callable[[PackageSpec, Path], list[str]]
-
-
-_INSTALLERS: dict[Registry, _Installer] = {
-    "npm": _Installer(_npm_resolve, _npm_install, _npm_start),
-    "PyPI": _Installer(_pypi_resolve, _pypi_install, _pypi_start),
+_INSTALLERS: dict[
+    Registry, tuple[Callable[..., Awaitable[Release]], Callable[..., Awaitable[None]], Callable[..., list[str]]]
+] = {
+    "npm": (_npm_resolve, _npm_install, _npm_start),
+    "PyPI": (_pypi_resolve, _pypi_install, _pypi_start),
 }
+"""Resolve a package in a draft, install what was resolved, and say how it is started from a folder."""
 
 
 # Folders
+
+_DELETE = partial(shutil.rmtree, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -444,36 +445,41 @@ def servers_folder() -> Path:
     return data_folder() / "servers"
 
 
-@contextmanager
-def draft() -> Iterator[Path]:
+@asynccontextmanager
+async def draft() -> AsyncIterator[Path]:
     """A folder beside those of the servers, which is removed at the end unless it has been moved. Raises `OSError`."""
     folder = private_folder(data_folder(), "servers")
     for old in folder.glob(f"{_DRAFT}*"):  # of a program that was killed
         if old.stat().st_mtime < time.time() - _STALE:
-            shutil.rmtree(old, ignore_errors=True)
+            await in_thread(_DELETE, old)
     made = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=folder))
     try:
         yield made
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        await in_thread(_DELETE, made)
 
 
-def resolve(spec: PackageSpec, folder: Path, *, scripts: bool) -> Release:
-    """The exact version that would be installed in this draft. Raises `PackageFault`."""
-    return _INSTALLERS[spec.registry].resolve(spec, folder, scripts=scripts)
+async def resolve(spec: PackageSpec, folder: Path, *, scripts: bool) -> Release:
+    """The exact version that would be installed in this draft. Raises `NotDone`."""
+    return await _INSTALLERS[spec.registry][0](spec, folder, scripts=scripts)
 
 
-def install(spec: PackageSpec, release: Release, draft: Path, home: Path, *, scripts: bool) -> Installed:
-    """Install what was resolved in the draft, and move it into the folder of its server. Raises `PackageFault`."""
-    installer = _INSTALLERS[spec.registry]
-    installer.install(spec, draft, scripts=scripts)
-    installer.start(spec, draft)  # raises if there is no program
+async def install(spec: PackageSpec, release: Release, draft: Path, home: Path, *, scripts: bool) -> Installed:
+    """Install what was resolved in the draft, and move it into the folder of its server. Raises `NotDone`."""
+    _, install_in, start = _INSTALLERS[spec.registry]
+    await install_in(spec, draft, scripts=scripts)
+
     folder = home / re.sub(r"[^\w.+-]", "_", release.version)
-    shutil.rmtree(folder, ignore_errors=True)  # a former installation of this version, which no configuration names
-    draft.rename(folder)
-    installed = Installed(folder, spec, release, tuple(installer.start(spec, folder)))
-    installed.keep()
-    return installed
+    await in_thread(_DELETE, folder)  # of the same version once: no configuration names it
+
+    def moved() -> Installed:
+        start(spec, draft)  # raises if there is no program
+        draft.rename(folder)
+        installed = Installed(folder, spec, release, tuple(start(spec, folder)))
+        installed.keep()
+        return installed
+
+    return moved()
 
 
 def new_home(name: str) -> Path:
@@ -503,13 +509,17 @@ def installed_for(words: Sequence[str]) -> Installed | None:
     return None
 
 
-def remove_versions(home: Path, *, keep: Sequence[Path] = (), data: bool = False) -> None:
+async def remove_versions(home: Path, *, keep: Sequence[Path] = (), data: bool = False) -> None:
     """Remove installed versions of a server, and its folder if nothing is left. Stored data stays, unless `data`."""
-    for folder in home.iterdir():
-        if folder not in keep and (data or folder.name != "data"):
-            shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):
-        if not keep:
-            (home / "data").rmdir()
-    with suppress(OSError):
-        home.rmdir()
+
+    def remove() -> None:
+        for folder in home.iterdir():
+            if folder not in keep and (data or folder.name != "data"):
+                _DELETE(folder)
+        with suppress(OSError):
+            if not keep:
+                (home / "data").rmdir()
+        with suppress(OSError):
+            home.rmdir()
+
+    await in_thread(remove)

@@ -17,6 +17,7 @@ from a2c_smcp.computer.configuration.files import (
     GROUPS,
     loads,
     read_data,
+    sections_of,
     unified_diff,
     with_member,
     without_member,
@@ -188,7 +189,7 @@ class ServersFile:
             data = file.data
         except ConfigError as error:
             raise ConfigError(error.about, subject=str(path)) from None
-        if not isinstance(data, dict) or not all(isinstance(data.get(group, {}), dict) for group in GROUPS):
+        if not isinstance(data, dict) or any(entry.name is None for entry in sections_of(data).servers):
             raise ConfigError(f"{path}: {_SHAPE}")
         return file
 

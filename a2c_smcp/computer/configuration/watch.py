@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration, read_all
+from a2c_smcp.computer.configuration.target import ServersFile
 from a2c_smcp.computer.consent.programs import shown_scanner
 from a2c_smcp.computer.secrets.mask import MASKED
 from a2c_smcp.computer.secrets.replace import PAIRS, masked_server
@@ -273,24 +274,6 @@ async def trusting(differences: Sequence[object]) -> bool:
     return True
 
 
-async def watch(
-    computer: Computer,
-    paths: list[Path],
-    known: Configuration,
-    on_fault: Callable[[str], None],
-    consent: Consent | None = None,
-    refused: RefusedChanges[Configuration] | None = None,
-    interval: float = _INTERVAL,
-) -> None:
-    """Apply changes of the files until cancelled. While they are wrong, `on_fault` gets the reason and nothing changes.
-
-    `consent` is asked before a change that needs it is applied (see `weigh`); without it no such change is.
-    `refused` keeps changes without a yes for the next start, so the files are read once more at the end.
-    """
-    changes = _ConfigurationChanges(computer, known, on_fault, consent, refused)
-    await changes.follow(paths, lambda: read_all(paths), interval)
-
-
 _Content = TypeVar("_Content")
 
 
@@ -396,14 +379,62 @@ class WatchedChanges(Generic[_Content]):
             logger.error("a change of the %s failed", self.what, exc_info=error)
 
 
-class _ConfigurationChanges(WatchedChanges[Configuration]):
+class ConfigurationChanges(WatchedChanges[Configuration]):
+    """The configuration files, which their owner may also change through this program: `agreed` needs no consent."""
+
     what = "configuration"
     fault = "the configuration is not taken"
 
+    def __init__(self, computer: Computer, paths: Sequence[Path], known: Configuration, *more: Any) -> None:
+        super().__init__(computer, known, *more)
+        self._paths = paths
+        self._agreed = 0
+
+    async def watch(self, interval: float = _INTERVAL) -> None:
+        """Apply changes of the files until cancelled. While they are wrong, `on_fault` gets the reason.
+
+        `consent` is asked before a change that needs it is applied (see `consent.py`); without it no such change is.
+        `refused` keeps changes without a yes for the next start, so the files are read once more at the end.
+        """
+        await self.follow(self._paths, lambda: read_all(self._paths), interval)
+
+    @property
+    def servers(self) -> Mapping[str, MCPServerConfig]:
+        """The servers that are in use."""
+        return self._known.servers
+
+    def file_of(self, name: str) -> ServersFile:
+        """The file with this server; for a new one, the first that can be edited. Raises `ConfigError`."""
+        editable = []
+        for path in self._paths:
+            with suppress(ConfigError):
+                editable.append(ServersFile.read(path))
+        with_it = [file for file in editable if name in file.servers]
+        if not editable:
+            raise ConfigError("this computer was started without a file of MCP servers in JSON, which could be edited")
+        if name in self._computer.status() and not with_it:
+            raise ConfigError(f"{name} is in no file that can be edited")
+        return (with_it or editable)[0]
+
+    async def agreed(self, name: str, config: MCPServerConfig | None) -> None:
+        """Apply an entry that the owner has just written, or removed, through this program.
+
+        Must be awaited at once: the watching task would ask for consent if it found the new entry before.
+        """
+        self.withdraw()
+        self._agreed += 1
+        others = {key: each for key, each in self._known.servers.items() if key != name}
+        self.apply(replace(self._known, servers={**others, name: config} if config else others))
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
     async def consider(self, after: Configuration) -> None:
         self.withdraw()
+        agreed = self._agreed
         for config in self._changed(after):
             await self._computer.owner.host.check(config)
+        if agreed != self._agreed:
+            return  # the files have changed since they were read, which the next look finds
         weighed = weigh(self._known, after)
         self._reserve_names(weighed.at_once)
         self.apply(weighed.at_once)

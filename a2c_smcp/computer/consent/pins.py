@@ -9,6 +9,8 @@ called for each tool whenever the list of tools is made. A definition that is no
 - `warn`: the change is logged and told to agents, and the new definition is pinned at once.
 - `off`: nothing is looked at; what was pinned before is kept.
 
+Skills of MCP servers are pinned, too: their frontmatter, and the digests of their files. They run without asking.
+
 Without a setting of the owner it is `ask` for tools that ask the owner, also because of a rule, and `warn` for those
 that run without asking.
 
@@ -100,6 +102,7 @@ class PinnedTools:
         self._configured: Mapping[str, BaseServerConfig] = {}
         self._looked: dict[_Tool, _Looked] = {}
         self._looked_before: dict[_Tool, _Looked] = {}
+        self._skills: dict[_Tool, _Looked] = {}
         self._asking: dict[_Tool, tuple[str, ToolChange]] = {}
         self._told: dict[_Tool, ToolChange] = {}
         self._logged: dict[tuple[str, str, str], None] = {}
@@ -149,17 +152,33 @@ class PinnedTools:
         mode = self._mode_of(tool, config)
         if config is None or mode == "off":
             return None
-        key, pins = (tool.server, tool.tool), self._servers[tool.server].tools
-        digest, pin = self._digest(key, tool.raw), pins.get(tool.tool)
+        key = tool.server, tool.tool
+        return self._compare(key, self._digest(key, tool.raw), tool.raw, mode)
+
+    def look_at_skill(self, server: str, raw: Mapping[str, Any]) -> Pinned | None:
+        """As `look`, for a skill: it has a `name` that no tool has, its `frontmatter` and `resources`."""
+        config = self._configured.get(server)
+        mode = (config and config.pin) or self._mode or "warn"
+        if config is None or mode == "off":
+            return None
+        key = server, raw["name"]
+        looked = self._skills[key] = _Looked(raw, digest_of_tool(raw))
+        pinned = self._compare(key, looked.digest, raw, mode)
+        if self._is_unsaved:
+            self._save()
+        return pinned
+
+    def _compare(self, key: _Tool, digest: str, raw: Mapping[str, Any], mode: PinMode) -> Pinned:
+        pin = self._servers[key[0]].tools.get(key[1])
         if pin is None and not self._is_unreadable:
-            self._pin(key, digest, tool.raw)
+            self._pin(key, digest, raw)
             return Pinned(digest)
         if pin is not None and pin.digest == digest:
             self._asking.pop(key, None)
             return Pinned(digest, self._told.get(key))
         if mode == "ask" and (asked := self._asking.get(key)) and asked[0] == digest:
             return Pinned(digest, asked[1])
-        return Pinned(digest, self._changed(key, digest, pin, tool.raw, asks=mode == "ask"))
+        return Pinned(digest, self._changed(key, digest, pin, raw, asks=mode == "ask"))
 
     def end(self) -> None:
         """The list is made: drop pins over the limit, of servers and tools that are not there first, and save."""
@@ -171,13 +190,14 @@ class PinnedTools:
         for name in self._configured:
             pins = self._servers[name].tools
             if (over := len(pins) - _MOST_TOOLS) > 0:
-                self._drop(name, [tool for tool in pins if (name, tool) not in self._looked][:over])
+                looked = self._looked.keys() | self._skills.keys()
+                self._drop(name, [tool for tool in pins if (name, tool) not in looked][:over])
         if self._is_unsaved:
             self._save()
 
     def accept(self, server: str, tool: str, digest: str) -> None:
-        """The owner has said yes to this definition of a tool, if it is the one that is listed now."""
-        looked = self._looked.get((server, tool))
+        """The owner has said yes to this definition of a tool or skill, if it is the one that is listed now."""
+        looked = self._looked.get((server, tool)) or self._skills.get((server, tool))
         if looked is None or looked.digest != digest or server not in self._servers:
             return
         self._told.pop((server, tool), None)
@@ -226,7 +246,8 @@ class PinnedTools:
         what = "it needs approval again" if change.asks else "it runs as before"
         text = change.diff
         shown = text if len(text) <= _LOGGED else f"{text[:_LOGGED]}\n[… {len(text) - _LOGGED} more characters …]"
-        logger.warning("tool %r of server %r: %s; %s\n%s", key[1], key[0], CHANGED, what, shown)
+        kind = "skill" if key in self._skills else "tool"
+        logger.warning("%s %r of server %r: %s; %s\n%s", kind, key[1], key[0], CHANGED, what, shown)
 
     # Pins
 

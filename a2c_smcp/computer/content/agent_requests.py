@@ -122,7 +122,10 @@ class AgentRequests:
         self.blobs.on_fetched = self.observation.blob_fetched
         self.uploads.on_landed = self.observation.blob_stored
         home = options.get("skills")
-        self.skills = Skills(lambda: owner.host, self.mask, self.blobs, lambda: self.notify("skills"), home=home)
+        asking = owner.pins, owner.approvals
+        self.skills = Skills(
+            lambda: owner.host, self.mask, self.blobs, *asking, lambda: self.notify("skills"), home=home
+        )
         self.calls = ToolCalls(name, owner, self.blobs, self._max_message)
         self._contents = ReadContents(self.blobs, self.mask, self._max_message)
         self.reading = ServerReading(owner, self.calls.live, self._contents)

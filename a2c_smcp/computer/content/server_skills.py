@@ -1,4 +1,9 @@
-"""The skills of MCP servers, of the kind `resources`: read from the server, and staged as folders (PROTOCOL-0.4 §5).
+"""The skills of MCP servers: listed, and staged as folders. There are two conventions.
+
+- A server that declares the extension `io.modelcontextprotocol/skills` lists each skill with its frontmatter, and with
+  size and SHA-256 of each file. Its folder is empty at first. A file is read when it is needed, checked, and kept. If
+  it is not what the list says, the list is read again; a skill that is still listed as before is left out.
+- Any other server lists resources of the kind `resources` (PROTOCOL-0.4 §5). All files are read at once.
 
 Each server has one task at most, which lists its resources and stages what has changed. What may come meanwhile, a new
 list or a changed file, is noted and handled by the next turn of the same task. A skill that fails costs itself only: if
@@ -14,28 +19,46 @@ import asyncio
 import hashlib
 import logging
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
-from a2c_smcp.computer.content.skill import Frontmatter, NotASkill, Skill, read_frontmatter, skill_of
+from a2c_smcp.computer.content.skill import (
+    Digests,
+    Frontmatter,
+    NotASkill,
+    Skill,
+    frontmatter_in,
+    frontmatter_of,
+    read_frontmatter,
+    skill_of,
+)
 from a2c_smcp.computer.content.user_skills import Draft, Staging
 from a2c_smcp.computer.hosting import HostedServers
-from a2c_smcp.errors import BadRequest, CallTimeout, NotPrivate, SMCPError
+from a2c_smcp.errors import BadRequest, CallTimeout, NotPrivate, SkillFileNotAccessible, SMCPError
 from a2c_smcp.loops import OwnedTasks, in_thread
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, if_short
 from a2c_smcp.mcp_host.sessions.session import EventKind
-from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
+from a2c_smcp.mcp_host.sessions.tool_request import LIST_SKILLS, READ_METHODS, ReadRequest
 from a2c_smcp.mcp_host.status import State
+from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.names import MAX_WINDOW_URI
+from a2c_smcp.protocol.operations import RESOURCES
 from a2c_smcp.protocol.results import from_base64
 from a2c_smcp.protocol.skills import SKILL_FILE, SKILL_SCHEME, is_skill_part
 
 logger = logging.getLogger(__name__)
 
-# Which resources of an MCP server are skills, and where their files belong (PROTOCOL-0.4 §5).
+# Which resources of an MCP server are skills, and where their files belong (PROTOCOL-0.4 §5, and the extension).
 
 _KINDS = ("resources", "mounted", "archive")
+_LISTED = "entry"
+"""The kind of a skill that is listed as the extension says."""
+_DIGEST = re.compile("sha256:([0-9a-f]{64})")
 _LONGEST_PART = 255
 _DEEPEST = 16
 _MOST_SLASHES = 32
@@ -43,12 +66,20 @@ _MOST_SLASHES = 32
 
 @dataclass(frozen=True)
 class ListedSkill:
-    """A root, and the resources below it: their URIs, by their paths relative to the root."""
+    """A root, and the resources below it: their URIs, by their paths relative to the root.
+
+    Only a skill that is listed as the extension says has a `frontmatter`, `digests`, and a `name`, which is its own
+    unless another skill has it too. `fault` is why it cannot be used.
+    """
 
     uri: str
     kind: str
     version: str | None = None
     files: dict[str, str] = field(default_factory=dict)
+    name: str | None = None
+    frontmatter: Frontmatter = Frontmatter()  # noqa: RUF009  # frozen
+    digests: Digests = field(default_factory=dict)
+    fault: str = ""
 
 
 def skills_in(resources: Iterable[object]) -> dict[str, ListedSkill]:
@@ -66,6 +97,59 @@ def skills_in(resources: Iterable[object]) -> dict[str, ListedSkill]:
         if root is not None and uri not in kinds:  # a root inside of another is only a folder
             skills[root].files[uri.removeprefix(f"{root}/")] = uri
     return skills
+
+
+def listed_skills(entries: Iterable[object]) -> dict[str, ListedSkill]:
+    """The skills in the answers to `skills/list`, by the URIs of their folders. Of two with one URI the first counts.
+
+    Skills with the same name are all known by their paths.
+    """
+    listed: dict[str, ListedSkill] = {}
+    for entry in entries:
+        uri = entry.get("uri") if isinstance(entry, dict) else None
+        if isinstance(entry, dict) and isinstance(uri, str) and len(uri) <= MAX_WINDOW_URI:
+            skill = _listed_skill(uri, entry)
+            listed.setdefault(skill.uri, skill)
+    names = Counter(each.name for each in listed.values())
+    return {
+        uri: replace(each, name=uri.partition("://")[2].replace("/", "-")) if names[each.name] > 1 else each
+        for uri, each in listed.items()
+    }
+
+
+def _listed_skill(uri: str, entry: dict[str, Any]) -> ListedSkill:
+    root, found = uri.removesuffix(f"/{SKILL_FILE}"), frontmatter_of(entry.get("frontmatter"))
+    try:
+        if root == uri or found.name is None or root.rpartition("/")[2] != found.name:
+            raise NotASkill(f"its URI does not end with its name and /{SKILL_FILE}")
+        files, digests = _listed_files(root, entry.get("resources"))
+    except NotASkill as error:
+        return ListedSkill(root, _LISTED, fault=str(error))
+    version = _version(dict(found.metadata or {}))
+    return ListedSkill(root, _LISTED, version, files, found.name, found, digests)
+
+
+def _listed_files(root: str, resources: object) -> tuple[dict[str, str], dict[str, tuple[int, str]]]:
+    """The URIs of a skill's files, and their sizes and digests, by path. Raises `NotASkill`."""
+    if not isinstance(resources, list):
+        raise NotASkill("it has no digests: what it says may change at any time")
+    files, digests = dict[str, str](), dict[str, tuple[int, str]]()
+    for each in resources:
+        uri, digest, size = map(each.get, ("uri", "digest", "size")) if isinstance(each, dict) else (None,) * 3
+        found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
+        if found is None or type(size) is not int or size < 0:
+            raise NotASkill("a file has no SHA-256 digest, or no size")
+        if not isinstance(uri, str) or not uri.startswith(f"{root}/") or len(uri) > MAX_WINDOW_URI:
+            raise NotASkill("a file is outside of its folder")
+        parts = [*map(unquote, uri.removeprefix(f"{root}/").split("/"))]
+        path = "/".join(parts)
+        check_staged_path(path)
+        if any("/" in part for part in parts) or path in files:
+            raise NotASkill(f"the path {if_short(path, _LONGEST_PART)!r} of a file is refused")
+        files[path], digests[path] = uri, (size, found[1])
+    if SKILL_FILE not in files:
+        raise NotASkill(f"it has no {SKILL_FILE}")
+    return files, digests
 
 
 def root_of(uri: str, roots: Container[str], *, itself: bool = True) -> str | None:
@@ -119,6 +203,8 @@ _MOST_PAGES = 1000
 _PATIENCE = 20.0
 _LONGEST_LISTING = 120.0
 _LONGEST_STAGING = 120.0
+_MOST_LISTED = 64 * 1024 * 1024
+"""Bytes of a list."""
 _READS = 4
 
 
@@ -135,17 +221,25 @@ class StagingLimits:
 
 @dataclass(frozen=True)
 class _Staged:
-    """A skill as it was staged. `digest` is that of all its files."""
+    """A skill as it was staged. `digest` is that of all its files.
+
+    `fetched` are the paths of the files that were read since, one at a time.
+    """
 
     listed: ListedSkill
     skill: Skill
     digest: str
     size: int
+    fetched: set[str] = field(default_factory=set)
+    fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass
 class _SkillServer:
-    """`all` and `updated` are what the next turn of its task handles."""
+    """`all` and `updated` are what the next turn of its task handles.
+
+    `rejected` are skills whose files were not as they were listed, and why, by URI.
+    """
 
     bundle_id: str
     staged: dict[str, _Staged] = field(default_factory=dict)
@@ -155,6 +249,7 @@ class _SkillServer:
     is_wanted: bool = False
     all: bool = False
     updated: set[str] = field(default_factory=set)
+    rejected: dict[str, tuple[ListedSkill, str]] = field(default_factory=dict)
 
 
 class ServerSkills:
@@ -201,6 +296,36 @@ class ServerSkills:
             self._tasks.spawn(in_thread(self._remove, [each.skill for each in server.staged.values()]))
             self._on_change()
 
+    def is_on_disk(self, skill: Skill, path: str) -> bool:
+        """True if a file of a skill has been read already."""
+        staged = self._staged_in(skill)
+        return staged is None or staged.listed.kind != _LISTED or path in staged.fetched
+
+    async def fetch(self, skill: Skill, path: str) -> None:
+        """Read a file from its MCP server if it is not on disk yet.
+
+        Raises `SkillFileNotAccessible` if it is not what was listed, and the `ServerFailure` of a server that is gone.
+        """
+        staged = self._staged_in(skill)
+        if staged is None or skill.server is None or path not in staged.listed.digests:
+            return
+        async with staged.fetching:
+            if path in staged.fetched:
+                return
+            try:
+                content = await self._read(skill.server, staged.listed.files[path])
+                _check_fetched(staged.listed, path, content)
+            except NotASkill as error:
+                self._reject(skill.server, staged, f"{path}: {error}")
+                raise SkillFileNotAccessible(str(error), reason="not_found", rel_path=path) from None
+            except (RequestRefused, OversizedAnswer):
+                text = "its MCP server does not give it"
+                raise SkillFileNotAccessible(text, reason="not_found", rel_path=path) from None
+            await in_thread(Draft(skill.root).replace, path, content)
+            staged.fetched.add(path)
+            if self._staged_in(skill) is None:
+                await in_thread(self._remove, [skill])
+
     async def close(self) -> None:
         await self._tasks.close()
         staged = [each.skill for server in self._servers.values() for each in server.staged.values()]
@@ -218,7 +343,23 @@ class ServerSkills:
         if server.staged and not was_shown:
             self._on_change()
         server.all = True
+        server.rejected.clear()
         self._want(name)
+
+    def _staged_in(self, skill: Skill) -> _Staged | None:
+        server = self._servers.get(skill.server or "")
+        staged = server.staged.values() if server else ()
+        return next((each for each in staged if each.skill.root == skill.root), None)
+
+    def _reject(self, name: str, staged: _Staged, why: str) -> None:
+        """Leave a skill out until it is listed differently, or its server starts again."""
+        server, uri = self._servers[name], staged.listed.uri
+        if server.staged.get(uri) is staged:
+            server.rejected[uri] = staged.listed, why
+            del server.staged[uri]
+            self._on_change()
+            self._want(name)
+            self._tasks.spawn(in_thread(self._remove, [staged.skill]))
 
     def _hide(self, name: str) -> None:
         """A server is not usable now."""
@@ -255,7 +396,7 @@ class ServerSkills:
 
     async def _stage_changes(self, name: str, server: _SkillServer, updated: set[str], *, read_all: bool) -> None:
         async with asyncio.timeout(_LONGEST_LISTING):
-            listed = await in_thread(skills_in, await self._list(name))
+            listed = await self._listed(name)
         changed = {root for uri in updated if (root := root_of(uri, listed)) is not None}
         before = server.staged
         after, faults = await self._staged(name, server, listed, set(before) if read_all else changed)
@@ -278,6 +419,10 @@ class ServerSkills:
             if known and known.listed == each and each.uri not in changed:
                 after[each.uri] = known
                 continue
+            rejected, why = server.rejected.get(each.uri, (None, ""))
+            if rejected == each:
+                faults.append(f"skill {each.uri}: {why}")
+                continue
             try:
                 after[each.uri] = await self._stage(name, server.bundle_id, each, known, [*after.values()])
             except NotASkill as error:
@@ -286,18 +431,26 @@ class ServerSkills:
             faults.append(f"only {self.limits.skills} of its {len(listed)} skills are used")
         return after, faults
 
-    async def _list(self, name: str) -> list[object]:
-        resources: list[object] = []
+    async def _listed(self, name: str) -> dict[str, ListedSkill]:
+        if self._host().manager[name].about.declares(READ_METHODS[LIST_SKILLS]):
+            return await in_thread(listed_skills, await self._list(name, LIST_SKILLS, "skills"))
+        return await in_thread(skills_in, await self._list(name, RESOURCES.method, RESOURCES.listed))
+
+    async def _list(self, name: str, method: str, field: str) -> list[object]:
+        items: list[object] = []
         cursor: str | None = None
+        size = 0
         for _ in range(_MOST_PAGES):
-            request = ReadRequest.of_resources(cursor, _PATIENCE)
+            request = ReadRequest(method=method, params={"cursor": cursor} if cursor else {}, timeout=_PATIENCE)
             page = await self._host().manager[name].requests.read(request)
-            listed, following = page.get("resources"), page.get("nextCursor")
-            resources += listed if isinstance(listed, list) else []
-            if not isinstance(following, str) or following == cursor or len(resources) >= self.limits.resources:
+            listed, following = page.get(field), page.get("nextCursor")
+            items += listed if isinstance(listed, list) else []
+            size += len(dumps(page))
+            is_full = len(items) >= self.limits.resources or size > _MOST_LISTED
+            if not isinstance(following, str) or following == cursor or is_full:
                 break
             cursor = following
-        return resources[: self.limits.resources]
+        return items[: self.limits.resources]
 
     async def _stage(
         self, name: str, bundle_id: str, listed: ListedSkill, known: _Staged | None, others: list[_Staged]
@@ -312,11 +465,12 @@ class ServerSkills:
             try:
                 room = self.limits.all_bytes - sum(each.size for each in others)
                 async with asyncio.timeout(_LONGEST_STAGING):
-                    digest, size = await self._fill(draft, name, listed, min(self.limits.skill_bytes, room))
-                found = await in_thread(read_frontmatter, draft.folder)
-                skill = self._skill(found, name, bundle_id, listed, {each.skill.name for each in others})
+                    whole, size = await self._fill(draft, name, listed, min(self.limits.skill_bytes, room))
+                digest = _digest(whole)
+                skill = self._skill(whole, name, bundle_id, digest, {each.skill.name for each in others})
                 if known is None or (known.digest, known.skill.root) != (digest, skill.root):
                     await in_thread(self._staging.install, draft, skill.root)
+                    known = None
             finally:
                 await in_thread(draft.remove)
         except TimeoutError:
@@ -325,34 +479,44 @@ class ServerSkills:
             raise NotASkill(error.message) from None
         except OSError as error:
             raise NotASkill(f"it cannot be written: {error.strerror or type(error).__name__}") from None
+        if known:
+            return replace(known, listed=listed, skill=skill)
         return _Staged(listed, skill, digest, size)
 
-    def _skill(
-        self, found: Frontmatter, server: str, bundle_id: str, listed: ListedSkill, taken: Collection[str]
-    ) -> Skill:
-        if found.name is None or not is_skill_part(found.name):
+    def _skill(self, listed: ListedSkill, server: str, bundle_id: str, digest: str, taken: Collection[str]) -> Skill:
+        found, own = listed.frontmatter, listed.name or listed.frontmatter.name
+        if own is None or not is_skill_part(own):
             raise NotASkill(f"the name in the frontmatter of its {SKILL_FILE} is missing, or no name of a skill")
-        name, source = f"mcp:{bundle_id}:{found.name}", f"mcp:{bundle_id}"
+        name, source = f"mcp:{bundle_id}:{own}", f"mcp:{bundle_id}"
         if name in taken:
-            raise NotASkill(f"another skill of this server has the name {found.name!r}")
-        place = self._staging.place_of(bundle_id, found.name)
-        return skill_of(place, found, name=name, source=source, uri=listed.uri, version=listed.version, server=server)
+            raise NotASkill(f"another skill of this server has the name {own!r}")
+        # What was listed differently has another place: a file that comes late never gets into a newer skill.
+        place = self._staging.place_of(bundle_id, f"{own}-{digest[:16]}" if listed.kind == _LISTED else own)
+        make = partial(skill_of, uri=listed.uri, version=listed.version, server=server, digests=listed.digests)
+        return make(place, found, name=name, source=source)
 
-    async def _fill(self, draft: Draft, name: str, listed: ListedSkill, room: int) -> tuple[str, int]:
-        """Write all files of a skill. Returns a digest of them, and their size."""
-        digests: dict[str, bytes] = {}
+    async def _read(self, name: str, uri: str) -> bytes:
+        return _content_of(await self._host().manager[name].requests.read(ReadRequest.of_resource(uri, _PATIENCE)))
+
+    async def _fill(self, draft: Draft, name: str, listed: ListedSkill, room: int) -> tuple[ListedSkill, int]:
+        """Write all files, unless they are read later. Returns the skill with all digests, and its size."""
+        if listed.kind == _LISTED:
+            size = sum(size for size, _ in listed.digests.values())
+            if size > room:
+                raise NotASkill(f"it has {size} bytes, and there is room for {max(room, 0)}")
+            return listed, size
+        digests: dict[str, tuple[int, str]] = {}
         size = 0
         slots = asyncio.Semaphore(_READS)
 
         async def copy(path: str, uri: str) -> None:
             nonlocal size
             async with slots:
-                request = ReadRequest.of_resource(uri, _PATIENCE)
-                content = _content_of(await self._host().manager[name].requests.read(request))
+                content = await self._read(name, uri)
                 size += len(content)
                 if size > room:
                     raise NotASkill(f"it has more than {room} bytes")
-                digests[path] = hashlib.sha256(content).digest()
+                digests[path] = len(content), hashlib.sha256(content).hexdigest()
                 await in_thread(draft.write, path, content)
 
         try:
@@ -361,13 +525,15 @@ class ServerSkills:
                     tasks.create_task(copy(path, uri))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        whole = b"".join(f"{path}\0".encode() + digests[path] for path in sorted(digests))
-        return hashlib.sha256(whole).hexdigest(), size
+        found = await in_thread(read_frontmatter, draft.folder)
+        return replace(listed, frontmatter=found, digests=digests), size
 
 
 def _check_listed(listed: ListedSkill, most_files: int) -> None:
     """Raise `NotASkill` for what is not staged, whatever its files are."""
-    if listed.kind != "resources":
+    if listed.fault:
+        raise NotASkill(listed.fault)
+    if listed.kind not in ("resources", _LISTED):
         raise NotASkill(f"skills of the kind {listed.kind!r} are not used: they name a folder or an address")
     if not listed.files:
         raise NotASkill("it has no files")
@@ -375,6 +541,20 @@ def _check_listed(listed: ListedSkill, most_files: int) -> None:
         raise NotASkill(f"it has {len(listed.files)} files, at most {most_files} are taken")
     for path in listed.files:
         check_staged_path(path)
+
+
+def _check_fetched(listed: ListedSkill, path: str, content: bytes) -> None:
+    """Raise `NotASkill` if a file is not the one that was listed."""
+    if listed.digests[path] != (len(content), hashlib.sha256(content).hexdigest()):
+        raise NotASkill("its content is not the one that its size and digest announce")
+    if path == SKILL_FILE and frontmatter_in(content).whole != listed.frontmatter.whole:
+        raise NotASkill("its frontmatter is not the one that was listed")
+
+
+def _digest(listed: ListedSkill) -> str:
+    uri = listed.uri if listed.kind == _LISTED else ""
+    parts = [uri, listed.frontmatter.whole, sorted(listed.digests.items())]
+    return hashlib.sha256(dumps(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 def _seen(staged: Mapping[str, _Staged]) -> list[tuple[Any, str]]:

@@ -17,7 +17,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 from weakref import WeakSet, finalize
 
 import yaml
@@ -62,6 +62,7 @@ class Frontmatter:
     allowed_tools: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
     metadata: Mapping[str, Any] | None = None
+    whole: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 def split_frontmatter(text: str) -> tuple[str | None, str]:
@@ -81,7 +82,15 @@ def split_frontmatter(text: str) -> tuple[str | None, str]:
 
 def parse_frontmatter(text: str | None) -> Frontmatter:
     """The fields of a frontmatter. Broken YAML has none."""
-    found = _loaded(text) if text and len(text) <= LONGEST_FRONTMATTER else None
+    return frontmatter_of(_loaded(text) if text and len(text) <= LONGEST_FRONTMATTER else None)
+
+
+def frontmatter_of(value: object) -> Frontmatter:
+    """The fields of a frontmatter as JSON has it. One that is no object, or has too many values, has none."""
+    try:
+        found = _JSONValues().of(value)
+    except _TooMuch:
+        found = None
     if not isinstance(found, dict):
         return Frontmatter()
     tools = found.get("allowed-tools", found.get("allowed_tools"))
@@ -94,6 +103,7 @@ def parse_frontmatter(text: str | None) -> Frontmatter:
         allowed_tools=None if tools is None else tuple(map(_written, tools if isinstance(tools, list) else [tools])),
         tags=tuple(tags) if isinstance(tags, list) and all(isinstance(tag, str) for tag in tags) else None,
         metadata=metadata if isinstance(metadata, dict) else None,
+        whole=found,
     )
 
 
@@ -111,10 +121,10 @@ class _TooMuch(Exception):
 
 
 def _loaded(text: str) -> Any:
-    """The YAML as JSON values; `None` if it is broken."""
+    """The values in YAML; `None` if it is broken."""
     try:
-        return _JSONValues().of(yaml.load(text, _Loader))  # noqa: S506  # it is a SafeLoader
-    except (yaml.YAMLError, _TooMuch, ValueError, TypeError, OverflowError, AttributeError, RecursionError):
+        return yaml.load(text, _Loader)  # noqa: S506  # it is a SafeLoader
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError, AttributeError, RecursionError):
         return None  # PyYAML's own constructors raise all of these, for instance for the 99th of a month
 
 
@@ -352,8 +362,13 @@ class SkillContents:
         self._mask, self._limits = mask, limits
         self._copies: WeakSet[_Copy] = WeakSet()
 
-    def load(self, open_skill_file: OpenSkillFile, name: str, rel_path: str, server: str | None) -> SkillFile:
-        """Read a file as it is sent now. Raises `SkillNotFound`, `SkillFileNotAccessible`."""
+    def load(
+        self, open_skill_file: OpenSkillFile, name: str, rel_path: str, server: str | None, added: str | None = None
+    ) -> SkillFile:
+        """Read a file as it is sent now. Raises `SkillNotFound`, `SkillFileNotAccessible`.
+
+        With `added`, a `SKILL.md` is sent with its frontmatter, and this text at the beginning of that.
+        """
         mime_type = mime_type_of(rel_path)
         for _ in range(_ATTEMPTS):
             version = self._mask.version
@@ -365,7 +380,7 @@ class SkillContents:
                     is_text = b"\0" not in file.read(_LOOKED_AT)
                     file.seek(0)
                 if is_text:
-                    sent = self._text(file, rel_path, server)
+                    sent = self._text(file, rel_path, server, added)
                 else:
                     size = os.fstat(file.fileno()).st_size
                     sent = _Sent(size, _hash_of_end(file, size))
@@ -389,12 +404,16 @@ class SkillContents:
     def _has_version(self, version: int | None) -> bool:
         return version in (None, self._mask.version)
 
-    def _text(self, file: BinaryIO, rel_path: str, server: str | None) -> _Sent:
+    def _text(self, file: BinaryIO, rel_path: str, server: str | None, added: str | None) -> _Sent:
         """The masked text, copied if it is not the end of the file."""
         digest, size = hashlib.sha256(), 0
         with ExitStack() as unless_kept:
             sent = cast(BinaryIO, unless_kept.enter_context(tempfile.SpooledTemporaryFile(_PIECE)))
-            for text, errors in _pieces(file, is_skill_file=PurePosixPath(rel_path).name == SKILL_FILE):
+            is_skill_file = PurePosixPath(rel_path).name == SKILL_FILE
+            pieces = _pieces(file, is_skill_file=is_skill_file and added is None)
+            if added and rel_path == SKILL_FILE:
+                pieces = _with_field(added, pieces)
+            for text, errors in pieces:
                 piece = self._mask.text(text, server).encode("utf-8", errors)
                 sent.write(piece)
                 digest.update(piece)
@@ -431,6 +450,14 @@ def _pieces(file: BinaryIO, *, is_skill_file: bool) -> Iterator[tuple[str, str]]
         reader.detach()
 
 
+def _with_field(added: str, pieces: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The pieces of a whole `SKILL.md`, with a line more after its first one."""
+    first, errors = next(pieces)
+    fence, end, rest = first.partition("\n")
+    yield f"{fence}{end}{added}\n{rest}", errors
+    yield from pieces
+
+
 def _hash_of_end(file: BinaryIO, size: int) -> str:
     """The hash of so many bytes at the end of a file; empty if it has fewer."""
     start = os.fstat(file.fileno()).st_size - size
@@ -459,17 +486,25 @@ _LARGEST_REFERENCE = 16 * 1024
 """Bytes. Hundreds of references fit into one message."""
 
 
+Digests: TypeAlias = Mapping[str, tuple[int, str]]
+
+
 class NotASkill(Exception):
     """Why a folder, or what an MCP server offers, cannot be used as a skill: a sentence for the owner."""
 
 
 @dataclass(frozen=True)
 class Skill:
-    """`reference` is what agents are shown, not masked yet. `server` is the MCP server that it comes from, if any."""
+    """`reference` is what agents are shown, not masked yet. `server` is the MCP server that it comes from, if any.
+
+    `digests` are size and SHA-256 of each file that this server has or promises, by path.
+    """
 
     root: Path
     reference: A2CSkillRef
     server: str | None = None
+    frontmatter: Mapping[str, Any] = field(default_factory=dict)
+    digests: Digests = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -483,7 +518,12 @@ def read_frontmatter(root: Path) -> Frontmatter:
             head = file.read(4 * LONGEST_FRONTMATTER + 16)  # a character has at most four bytes
     except SkillFileNotAccessible as error:
         raise NotASkill(f"its {SKILL_FILE} cannot be used: {error.reason}") from None
-    text = io.TextIOWrapper(io.BytesIO(head), "utf-8", "replace").read()
+    return frontmatter_in(head)
+
+
+def frontmatter_in(content: bytes) -> Frontmatter:
+    """The frontmatter in the bytes of a `SKILL.md`."""
+    text = io.TextIOWrapper(io.BytesIO(content), "utf-8", "replace").read(LONGEST_FRONTMATTER + 16)
     return parse_frontmatter(split_frontmatter(text)[0])
 
 
@@ -496,6 +536,7 @@ def skill_of(
     uri: str | None = None,
     version: str | None = None,
     server: str | None = None,
+    digests: Digests | None = None,
 ) -> Skill:
     """The skill in a folder. Raises `NotASkill` if nothing describes it, or too much does."""
     if found.description is None:
@@ -517,4 +558,4 @@ def skill_of(
         reference["skill_metadata"] = dict(found.metadata)
     if (size := len(dumps(reference))) > _LARGEST_REFERENCE:
         raise NotASkill(f"the frontmatter of its {SKILL_FILE} has {size} bytes, at most {_LARGEST_REFERENCE} are shown")
-    return Skill(root, reference, server)
+    return Skill(root, reference, server, found.whole, digests or {})

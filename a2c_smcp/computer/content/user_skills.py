@@ -116,6 +116,11 @@ class Draft:
         with os.fdopen(os.open(target, _NEW_FILE, 0o600), "wb") as file:
             file.write(content)
 
+    def replace(self, path: str, content: bytes) -> None:
+        """As `write`, also in place of a file that was not written to its end."""
+        (self.folder / path).unlink(missing_ok=True)
+        self.write(path, content)
+
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -434,7 +434,8 @@ class SMCPComputerClient:
         return {"skills": self._agents.skills.references()}
 
     async def _get_skill(self, data: dict[str, Any]) -> dict[str, Any]:
-        return await self._agents.skills.get(self._caller_in(data), data["name"], data.get("rel_path"))
+        about = self._caller_in(data), data["name"], data.get("rel_path")
+        return await self._agents.skills.get(*about, as_mcp=data.get("as_mcp", False))
 
     async def _read(self, operation: Operation, data: dict[str, Any]) -> dict[str, Any]:
         return await self._agents.reading.answer(operation, self._caller_in(data), data)

@@ -20,6 +20,7 @@ from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.console.app import ConsoleApp
 from a2c_smcp.console.html import Html, Response, joined, leads_to, tag
 from a2c_smcp.console.owner.calls import CallsPage, DesktopPage
+from a2c_smcp.console.owner.changes import ChangePage, change_page, may_update
 from a2c_smcp.console.owner.layout import CHINESE, WholePage, difference, duration, long_text, moment, pill
 from a2c_smcp.console.owner.requests import RequestsPage
 from a2c_smcp.console.owner.state import OwnerState, SignInUnderWay
@@ -70,12 +71,13 @@ class ServersPages:
         connection = None
         if state.connection:
             connection = tag("p", words("Connection:"), " ", tag("strong", state.connection), class_="soft")
+        add = tag("p", tag("a", words("Add an MCP server"), href=change_page(view), class_="button"))
         servers = state.computer.status()
         if not servers:
-            return joined(connection, tag("p", words("There are no MCP servers."), class_="empty"))
+            return joined(connection, add, tag("p", words("There are no MCP servers."), class_="empty"))
         cards = [self._server(view, server) for server in servers.values()]
         warnings = [tag("p", warning, class_="note warn") for warning in state.computer.warnings]
-        return joined(connection, tag("ul", *cards, class_="cards"), *warnings)
+        return joined(connection, add, tag("ul", *cards, class_="cards"), *warnings)
 
     def _server(self, view: View, server: ServerStatus) -> Html:
         words = view.words
@@ -103,10 +105,10 @@ class ServersPages:
     def _buttons(self, view: View, server: ServerStatus) -> Html:
         words, name = view.words, server.name
 
-        def button(action: str, label: str, kind: str = "", *, opens: bool = False) -> Html:
+        def button(action: str, label: str, kind: str = "", *, opens: bool = False, group: str = "servers") -> Html:
             where = {"target": "_blank"} if opens else {}
             inner = tag("button", words(label), type="submit", class_=kind or None, aria_label=f"{words(label)} {name}")
-            return button_form(view, f"/servers/{action}", hidden("server", name), inner, is_live=not opens, **where)
+            return button_form(view, f"/{group}/{action}", hidden("server", name), inner, is_live=not opens, **where)
 
         shown: list[Html] = []
         if server.state == "auth_required":
@@ -119,6 +121,10 @@ class ServersPages:
             shown.append(button("sign-out", "Sign out"))
         log = view.link("/log", server=name)
         shown.append(tag("a", words("Log"), href=log, class_="button", aria_label=f"{words('Log')} {name}"))
+        if may_update(self._state, name):
+            shown.append(button("update", "Update", group="change"))
+        if name in self._state.files.servers:
+            shown.append(button("remove", "Remove", "quiet", group="change"))
         if under_way := self._state.sign_ins.get(name):
             shown.append(_under_way(view, under_way))
         return tag("div", *shown, class_="choices")
@@ -342,11 +348,14 @@ class OwnerConsole:
         self._sessions = sessions or ConsoleSessions()
         self._on_link, self._last_link = on_link, -_BETWEEN_LINKS
         requests, servers, tools, calls = RequestsPage(state), ServersPages(state), ToolsPage(state), CallsPage(state)
-        desktop, whole = DesktopPage(state), WholePage(state)
+        desktop, whole, change = DesktopPage(state), WholePage(state), ChangePage(state)
         self.app = ConsoleApp(
             state.computer.name,
-            [requests.page, servers.page, tools.page, calls.page, desktop.page, servers.log_page, whole.page],
-            {**requests.actions, **servers.actions, **tools.actions},
+            [
+                *(requests.page, servers.page, tools.page, calls.page, desktop.page),
+                *(servers.log_page, whole.page, change.page),
+            ],
+            {**requests.actions, **servers.actions, **tools.actions, **change.actions},
             open_actions={"/new-link": self._new_link},
             changes=state.changes,
             sessions=self._sessions,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from a2c_smcp.computer.calls.incoming import WatchedState
 from a2c_smcp.computer.calls.journal import Key
 from a2c_smcp.computer.computer import Computer
+from a2c_smcp.computer.configuration.watch import ConfigurationChanges
 from a2c_smcp.computer.consent.approval import PendingApprovals, PendingQuestions
 from a2c_smcp.computer.types import AttributedCall, Update
 from a2c_smcp.console.app import Changes
@@ -57,8 +58,14 @@ class SignInUnderWay:
 class OwnerState:
     """`connection` is how the computer is connected to its office, in words. `office` is the one it is in."""
 
-    def __init__(self, computer: Computer, approvals: PendingApprovals, questions: PendingQuestions) -> None:
-        self.computer, self.approvals, self.questions = computer, approvals, questions
+    def __init__(
+        self,
+        computer: Computer,
+        approvals: PendingApprovals,
+        questions: PendingQuestions,
+        files: ConfigurationChanges,
+    ) -> None:
+        self.computer, self.approvals, self.questions, self.files = computer, approvals, questions, files
         self.changes = Changes()
         self.office = ""
         self.connection = ""

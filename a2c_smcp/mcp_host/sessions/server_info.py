@@ -31,12 +31,12 @@ class AboutServer:
     icons: list[dict[str, Any]] = field(default_factory=list)
 
     def declares(self, capability: str) -> bool:
-        """True if a capability is declared; `resources.subscribe` is one inside of another."""
+        """True if a capability is declared; `resources.subscribe` is one inside of another, as is an extension."""
         outer, _, inner = capability.partition(".")
         declared = self.capabilities.get(outer)
         if not inner:
             return declared is not None
-        return isinstance(declared, dict) and bool(declared.get(inner))
+        return isinstance(declared, dict) and declared.get(inner) not in (None, False)
 
 
 def about_server(capabilities: dict[str, Any], info: dict[str, Any], instructions: str | None) -> AboutServer:

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from a2c_smcp.mcp_host.transports.direct_requests import OnProgress
-from a2c_smcp.protocol.operations import MCP_LISTS, MCP_OPERATIONS, READ_RESOURCE, RESOURCES
+from a2c_smcp.protocol.operations import MCP_LISTS, MCP_OPERATIONS, READ_RESOURCE
 from a2c_smcp.protocol.questions import InputRequest
+from a2c_smcp.protocol.skills import SKILLS_EXTENSION
 
+LIST_SKILLS = "skills/list"
 READ_METHODS = {
     **{row.method: row.capability for row in MCP_LISTS},
     **{row.method: row.capability for row in MCP_OPERATIONS},
+    LIST_SKILLS: f"extensions.{SKILLS_EXTENSION}",
 }
 """The requests that only read, with the capability that a server must declare for each."""
 UNDECLARED = {(operation.method, operation.undeclared_in) for operation in MCP_OPERATIONS}
@@ -80,8 +83,3 @@ class ReadRequest(Asking):
     @classmethod
     def of_resource(cls, uri: str, timeout: float) -> ReadRequest:
         return cls(READ_RESOURCE.method, {"uri": uri}, timeout)
-
-    @classmethod
-    def of_resources(cls, cursor: str | None, timeout: float) -> ReadRequest:
-        """A page of the list of resources."""
-        return cls(RESOURCES.method, {} if cursor is None else {"cursor": cursor}, timeout)
