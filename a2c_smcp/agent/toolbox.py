@@ -438,14 +438,11 @@ class Toolbox:
         except TypeError:  # one of them is not a valid tool, and nothing was changed
             self._update((), gone)
             for tool in new.values():
-                self._add(tool)
-
-    def _add(self, tool: RemoteTool) -> None:
-        try:
-            self._update([tool])
-        except TypeError as error:
-            del self._shown[tool.name]
-            logger.warning("%s of %s is left out: %s", tool.name, tool.origin, error)
+                try:
+                    self._update([tool])
+                except TypeError as error:
+                    del self._shown[tool.name]
+                    logger.warning("%s of %s is left out: %s", tool.name, tool.origin, error)
 
     def _update(self, add: Iterable[RemoteTool], remove: Iterable[str] = ()) -> None:
         """Change the registry. A second change during it is that of another listener, so local names are read again."""

@@ -35,8 +35,7 @@ from a2c_smcp.errors import (
     Unavailable,
 )
 from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.registry.readable_registry import ReadableChange
-from a2c_smcp.registry.tool_registry import Listeners
+from a2c_smcp.registry.tool_registry import Listeners, ReadableChange
 
 logger = logging.getLogger(__name__)
 

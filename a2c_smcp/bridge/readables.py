@@ -20,7 +20,7 @@ from a2c_smcp.bridge.apps import OwnTools, with_own_calls, with_own_page
 from a2c_smcp.bridge.names import Target
 from a2c_smcp.errors import ResourceNotFound
 from a2c_smcp.protocol.operations import GET_PROMPT, READ_RESOURCE, MCPOperation
-from a2c_smcp.registry.entries import ResourceEntry, TemplateEntry
+from a2c_smcp.registry.sources import ResourceEntry, TemplateEntry
 
 _MOST_LINKS = 10_000
 

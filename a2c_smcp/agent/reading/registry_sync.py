@@ -34,7 +34,7 @@ from a2c_smcp.agent.reading.answers import (
     qualified,
     with_prefix,
 )
-from a2c_smcp.agent.refresh import Refresher
+from a2c_smcp.agent.standing_requests import Refresher
 from a2c_smcp.agent.toolbox import AgentLoop
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import SMCPError, Unavailable
@@ -43,16 +43,17 @@ from a2c_smcp.protocol.operations import COMPLETE, MCPList, MCPOperation
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.calls.context import ToolCaller, tool_caller
 from a2c_smcp.registry.content import RawResult
-from a2c_smcp.registry.entries import (
+from a2c_smcp.registry.sources import (
     ENTRIES,
+    IN_A_LOOP,
     MAX_LISTED,
     BothWays,
     Entry,
     Follow,
     Following,
     PromptEntry,
+    remote_entry,
 )
-from a2c_smcp.registry.sources import IN_A_LOOP, remote_entry
 
 logger = logging.getLogger(__name__)
 

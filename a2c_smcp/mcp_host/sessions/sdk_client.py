@@ -36,7 +36,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from a2c_smcp import __version__
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, ServerFailure, ServerGone, StartFailed, if_short
-from a2c_smcp.mcp_host.message_limits import refused
+from a2c_smcp.mcp_host.limits import refused
 from a2c_smcp.mcp_host.sessions.server_info import AboutServer, LogLevel, about_server
 from a2c_smcp.mcp_host.sign_in.flow import token_refused
 from a2c_smcp.mcp_host.transports.direct_requests import DirectSender, MCPRequest, as_json
