@@ -393,7 +393,7 @@ class ConfigurationChanges(WatchedChanges[Configuration]):
     async def watch(self, interval: float = _INTERVAL) -> None:
         """Apply changes of the files until cancelled. While they are wrong, `on_fault` gets the reason.
 
-        `consent` is asked before a change that needs it is applied (see `consent.py`); without it no such change is.
+        `consent` is asked before a change that needs it is applied (see `weigh`); without it no such change is.
         `refused` keeps changes without a yes for the next start, so the files are read once more at the end.
         """
         await self.follow(self._paths, lambda: read_all(self._paths), interval)
