@@ -51,8 +51,9 @@ from a2c_smcp.telemetry.metrics import Metrics
 
 # fmt: off
 EventName: TypeAlias = Literal[
-    "call", "call begun", "cancel", "connected", "disconnected", "displaced", "joined", "left", "mcp client",
-    "operator", "refused", "request", "request refused", "slow reader cut", "taken over", "tell", "update",
+    "call", "call begun", "cancel", "client allowed", "connected", "disconnected", "displaced", "joined", "left",
+    "mcp client", "operator", "refused", "request", "request refused", "slow reader cut", "taken over", "tell",
+    "update",
 ]
 # fmt: on
 EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)
@@ -360,6 +361,20 @@ class McpClientSeen(Observed):
     def facts(self) -> Facts:
         seat = {"office": self.office_id, "agent": self.agent}
         return _facts("mcp client", **seat, client=self.client, principal=self.principal)
+
+
+class ClientAllowed(Observed):
+    """A person has signed in an MCP client. `domain` is what it has proved, its name what it says of itself."""
+
+    office_id: str
+    principal: str
+    client: str
+    domain: str
+    address: str | None
+
+    def facts(self) -> Facts:
+        about = {"office": self.office_id, "principal": self.principal, "client": self.client}
+        return _facts("client allowed", **about, domain=self.domain or None, address=self.address)
 
 
 class McpCallRefused(Observed):
