@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from a2c_smcp.audit.observers import Facts, Observed, known
 from a2c_smcp.console.html import (
     SAFETY,
     Child,
@@ -32,10 +33,9 @@ from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError
 from a2c_smcp.server.app import SMCPApp
 from a2c_smcp.server.auth import authorization
 from a2c_smcp.server.auth.authentication import Handshake, agent_name
-from a2c_smcp.server.auth.authorization import SCOPE, Client, OAuthError, Person, answer_to, digest
+from a2c_smcp.server.auth.authorization import SCOPE, Client, GrantHolder, OAuthError, answer_to, digest
 from a2c_smcp.server.auth.clients import Clients
 from a2c_smcp.server.auth.grants import is_link
-from a2c_smcp.server.observation.happened import ClientAllowed
 from a2c_smcp.server.transport.admission import Refusals
 from a2c_smcp.web import Receive, Scope, Send, header
 
@@ -91,10 +91,24 @@ CHINESE: Translations = {
 }
 
 
+class ClientAllowed(Observed):
+    """A person has signed in an MCP client. `domain` is what it has proved, its name what it says of itself."""
+
+    office_id: str
+    principal: str
+    client: str
+    domain: str
+    address: str | None
+
+    def facts(self) -> Facts:
+        about = {"office": self.office_id, "principal": self.principal, "client": self.client}
+        return known("client allowed", **about, domain=self.domain or None, address=self.address)
+
+
 class Identified(NamedTuple):
     """Who a person is, and the link that is used up when they allow something."""
 
-    person: Person
+    person: GrantHolder
     link: str = ""
 
 
@@ -105,9 +119,9 @@ Identify: TypeAlias = Callable[[str, str, Scope], Awaitable[Identified]]
 class _Shown(msgspec.Struct, frozen=True):
     """What a form carries, sealed. With a `person`, they are who they say, and are asked for consent."""
 
-    request: authorization.Request
+    request: authorization.CodeRequest
     client: Client
-    person: Person | None = None
+    person: GrantHolder | None = None
     link: str = ""
 
 
@@ -301,7 +315,7 @@ class SignInPages:
         principal = await self._app.hub.admit(handshake)
         with self._app.hub.admission.refusing(handshake, principal):
             principal.check("agent", agent_name(principal), office)
-        return Identified(Person.of(principal))
+        return Identified(GrantHolder.of(principal))
 
     async def _new_link(self, scope: Scope, body: object) -> Response:
         """A link for the holder of a key: it opens what the key opens, in one office."""
@@ -309,7 +323,7 @@ class SignInPages:
         office = str(body.get("office", "")) if isinstance(body, dict) else ""
         authorization.office_of(authorization.resource_of(office, self._url), self._url)
         principal.check("agent", agent_name(principal), office)
-        return _json({"link": await self._grants.new_link(Person.of(principal), office)})
+        return _json({"link": await self._grants.new_link(GrantHolder.of(principal), office)})
 
     def _check_page_of_ours(self, scope: Scope) -> None:
         """Raises `BadRequest` unless a form was sent by a page of this very address."""
@@ -384,9 +398,9 @@ def _facts(view: View, shown: _Shown, computers: list[str] | None = None) -> Htm
     if authorization.is_loopback_redirect(redirect):
         back = words("a program on this computer")
     unknown = tag("span", words("unverified name"), class_="state warn")
-    known = tag("strong", client.domain) if client.domain else unknown
+    proved = tag("strong", client.domain) if client.domain else unknown
     rows: list[tuple[str, Child]] = [
-        ("Client", (known, " ", client.name or words("no name"))),
+        ("Client", (proved, " ", client.name or words("no name"))),
         ("Goes back to", back),
         ("Office", tag("strong", shown.request.office)),
     ]

@@ -14,7 +14,7 @@ from a2c_smcp.errors import ConfigError, NotFound, SMCPError, Unavailable
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.admin.api import AdminAccess, AdminKeyRefused
 from a2c_smcp.server.auth.authentication import AllowAll, Handshake, Principal
-from a2c_smcp.server.auth.grants import Grants, KeptInFile, SignedIn, SignIn
+from a2c_smcp.server.auth.grants import AccessGrants, KeptInFile, SignedIn, SignIn
 from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
 from a2c_smcp.server.http_requests import (
@@ -85,7 +85,7 @@ class SMCPApp:
         self.metrics.watch("a2c_ready", lambda: self._readiness()["status"] == "ready")
         self.metrics.watch("a2c_workers", lambda: settings.workers.count if settings.workers else 1)
         auth = self._auth = settings.auth or AllowAll()
-        self.grants: Grants | None = None
+        self.grants: AccessGrants | None = None
         self._signed_in: SignedIn | None = None
         if settings.sign_in:
             auth = self._sign_in(settings.sign_in)
@@ -163,7 +163,7 @@ class SMCPApp:
             raise ConfigError("to sign in, people need keys or tokens of this Server: give it some")
         is_in_store = self._shared is not None and settings.file is None
         kept = self._shared if self._shared and is_in_store else KeptInFile(settings.file)
-        self.grants = Grants(settings, kept, self._end_grant)
+        self.grants = AccessGrants(settings, kept, self._end_grant)
         self._signed_in = SignedIn(self._auth, self.grants)
         return self._signed_in
 

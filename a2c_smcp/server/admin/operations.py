@@ -36,8 +36,8 @@ from a2c_smcp.server.admin.node_view import (
     page_of,
 )
 from a2c_smcp.server.auth.authentication import AuthenticationProvider
-from a2c_smcp.server.auth.authorization import Person
-from a2c_smcp.server.auth.grants import GRANT, Grants
+from a2c_smcp.server.auth.authorization import GrantHolder
+from a2c_smcp.server.auth.grants import GRANT, AccessGrants
 from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
 from a2c_smcp.server.cluster.proxy import NODE_HEADER, PeerNodes
 from a2c_smcp.server.hub import Hub
@@ -211,7 +211,7 @@ class HeldKeys(Protocol):
 class Operations:
     """The reads and actions of operators, through any node."""
 
-    def __init__(self, view: NodeView, keys: ServerKeys, history: History, grants: Grants | None) -> None:
+    def __init__(self, view: NodeView, keys: ServerKeys, history: History, grants: AccessGrants | None) -> None:
         self.view = view
         self.keys = keys
         self.grants = grants
@@ -376,7 +376,7 @@ class Operations:
         for field, name in (("office", office), ("principal", principal)):
             if fault := fault_in(name):
                 raise BadRequest(f"{field}: {fault}")
-        link = await self.grants.new_link(Person(principal, is_by_link=True), office)
+        link = await self.grants.new_link(GrantHolder(principal, is_by_link=True), office)
         self.report("create link", who, office=office, target=principal)
         return link
 
@@ -434,7 +434,7 @@ class Operations:
         self.view.hub.observation.report(OperatorActed(action, who.address, via, facts))
 
 
-def operations_of(hub: Hub, auth: AuthenticationProvider | None, grants: Grants | None = None) -> Operations:
+def operations_of(hub: Hub, auth: AuthenticationProvider | None, grants: AccessGrants | None = None) -> Operations:
     """The operations of a Server whose clients are admitted by `auth`."""
     view = NodeView(hub)
     return Operations(view, ServerKeys(auth, hub.reload, hub.keep_withheld), History(view.node), grants)

@@ -15,11 +15,12 @@ import re
 import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode
 
 import msgspec
 
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.protocol.escaping import web_host
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import Principal
 
@@ -37,7 +38,7 @@ _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 _SAFE = re.compile(r"[!-~]+")
 _UNSAFE = frozenset("\"'<>\\^`{|}#")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _LOOPBACK = re.compile(r"http://(127\.0\.0\.1|\[::1\]|localhost)(?::[0-9]{1,5})?(?=[/?]|$)")
 _RUN_BY_BROWSERS = frozenset({"about", "blob", "data", "file", "filesystem", "ftp", "javascript", "vbscript"})
 
@@ -64,7 +65,7 @@ class Client(msgspec.Struct, frozen=True):
     domain: str = ""
 
 
-class Person(msgspec.Struct, frozen=True):
+class GrantHolder(msgspec.Struct, frozen=True):
     """A principal as a grant keeps it: by the key that was shown (`credential`), or named by a one-time link."""
 
     id: str
@@ -76,7 +77,7 @@ class Person(msgspec.Struct, frozen=True):
     is_by_link: bool = False
 
     @classmethod
-    def of(cls, principal: Principal) -> Person:
+    def of(cls, principal: Principal) -> GrantHolder:
         return cls(*(getattr(principal, name) for name in cls.__struct_fields__[:-1]))
 
     @property
@@ -84,7 +85,7 @@ class Person(msgspec.Struct, frozen=True):
         return Principal(self.id, self.offices, self.roles, self.names, self.expires, self.credential)
 
 
-class Request(msgspec.Struct, frozen=True):
+class CodeRequest(msgspec.Struct, frozen=True):
     """What a client asks a person for: a code for one office, sent to one of its redirects."""
 
     client: str
@@ -98,11 +99,11 @@ class Request(msgspec.Struct, frozen=True):
         return digest(msgspec.json.encode(self).decode())
 
 
-class Grant(msgspec.Struct, frozen=True):
+class AccessGrant(msgspec.Struct, frozen=True):
     """Times are in epoch seconds. `accesses` are digests of access tokens, and when they expire."""
 
     id: str
-    person: Person
+    person: GrantHolder
     office: str
     client: str
     name: str
@@ -132,7 +133,7 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def renewed(grant: Grant, now: float, family: str = "") -> tuple[Grant, Tokens]:
+def renewed(grant: AccessGrant, now: float, family: str = "") -> tuple[AccessGrant, Tokens]:
     """The grant with a new refresh token, and one more access token. `family` is that of its earlier refresh token."""
     family = family or secrets.token_hex(16)
     new = secrets.token_urlsafe
@@ -154,7 +155,7 @@ def is_access(token: str) -> bool:
     return token.startswith(_ACCESS)
 
 
-def family_of(grant: Grant, token: str) -> tuple[str, bool]:
+def family_of(grant: AccessGrant, token: str) -> tuple[str, bool]:
     """The constant part of a refresh token of this grant, and true if it is the current token.
 
     Raises `OAuthError` for what never was one of its tokens.
@@ -187,17 +188,12 @@ def client_of(metadata: object, name: str, domain: str = "") -> Client:
 def _redirect_fault(uri: object) -> str | None:
     if not isinstance(uri, str) or len(uri) > _LONGEST or not _SAFE.fullmatch(uri) or _UNSAFE & {*uri}:
         return "each is a URL in ASCII without a fragment"
-    scheme = uri.partition(":")[0].lower()
-    if not _SCHEME.fullmatch(scheme) or ":" not in uri or scheme in _RUN_BY_BROWSERS:
+    scheme, colon, _ = uri.partition(":")
+    if not (colon and _SCHEME.fullmatch(scheme)) or scheme in _RUN_BY_BROWSERS:
         return f"{scheme[:40]} is no scheme that a client may return to"
     if scheme == "http" and not _LOOPBACK.match(uri):
         return "http is for this machine alone, use https"
-    try:
-        parts = urlsplit(uri)
-        is_whole = scheme not in ("http", "https") or (parts.hostname and parts.port != 0 and "@" not in parts.netloc)
-    except ValueError:
-        is_whole = False
-    return None if is_whole else "each is a whole URL"
+    return None if scheme not in ("http", "https") or web_host(uri, _LONGEST) else "each is a whole URL"
 
 
 def may_return_to(client: Client, redirect: str) -> bool:
@@ -219,7 +215,7 @@ def _is_at_other_port(redirect: str, known: str) -> bool:
 # Requests for a code
 
 
-def request_of(query: Mapping[str, str], client: Client, public_url: str) -> Request:
+def request_of(query: Mapping[str, str], client: Client, public_url: str) -> CodeRequest:
     """What a client asks for. Its redirect must have been checked. Raises `OAuthError`."""
     if query.get("response_type") != "code":
         raise OAuthError("unsupported_response_type", "response_type: only code is known")
@@ -231,7 +227,7 @@ def request_of(query: Mapping[str, str], client: Client, public_url: str) -> Req
     if len(query.get("state", "")) > _LONGEST:
         raise OAuthError("invalid_request", "state: is too long")
     office = office_of(query.get("resource", ""), public_url)
-    return Request(client.id, query["redirect_uri"], challenge, office, query.get("state"))
+    return CodeRequest(client.id, query["redirect_uri"], challenge, office, query.get("state"))
 
 
 def resource_of(office: str, public_url: str) -> str:

@@ -19,11 +19,12 @@ import aiohttp
 import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from a2c_smcp.protocol.escaping import web_host
 from a2c_smcp.server.auth.authorization import Client, OAuthError, client_of
-from a2c_smcp.server.auth.grants import Grants
+from a2c_smcp.server.auth.grants import AccessGrants
 from a2c_smcp.web import is_public
 
-_LARGEST = 64 * 1024
+_LARGEST, _LONGEST = 64 * 1024, 2000
 _PATIENCE = aiohttp.ClientTimeout(total=5.0)
 _SHORTEST_KEPT, _LONGEST_KEPT = 60.0, 86400.0
 _MOST_KEPT, _MOST_FETCHING = 256, 8
@@ -36,7 +37,7 @@ _FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 class Clients:
     """The clients of a Server, by their ids."""
 
-    def __init__(self, grants: Grants) -> None:
+    def __init__(self, grants: AccessGrants) -> None:
         self._kept = grants.kept
         self._private = grants.settings.private_clients
         self._documents: dict[str, tuple[Client, float]] = {}
@@ -114,15 +115,10 @@ class Clients:
 
 def _host_of(url: str) -> str:
     """The host of an address that may be that of a document. Raises `OAuthError`."""
-    try:
-        parts = urlsplit(url)
-        path = parts.path.split("/")
-        is_good = parts.hostname and parts.port != 0 and "@" not in parts.netloc and len(url) <= 2000
-    except ValueError:
-        is_good = False
-    if not is_good or not url.isascii() or not url.isprintable() or parts.fragment or "#" in url or " " in url:
+    parts = urlsplit(url) if web_host(url, _LONGEST) and url.isascii() and not {"@", "#", " ", "\\"} & {*url} else None
+    if parts is None or parts.port == 0:
         raise OAuthError("invalid_client", "client_id: is no address of a metadata document")
-    if parts.path in ("", "/") or {".", ".."} & {*path}:
+    if parts.path in ("", "/") or {".", ".."} & {*parts.path.split("/")}:
         raise OAuthError("invalid_client", "client_id: needs a path without dots")
     return str(parts.hostname)
 

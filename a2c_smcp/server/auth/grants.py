@@ -29,11 +29,11 @@ from a2c_smcp.files import Stamp, replace_file, stamp
 from a2c_smcp.server.auth.api_keys import KeysFileError, change_lock
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, agent_name, credentials
 from a2c_smcp.server.auth.authorization import (
+    AccessGrant,
     Client,
-    Grant,
+    CodeRequest,
+    GrantHolder,
     OAuthError,
-    Person,
-    Request,
     Tokens,
     check_verifier,
     digest,
@@ -148,10 +148,10 @@ class KeptInFile:
         self._known = found
 
 
-class Link(msgspec.Struct, frozen=True):
+class OneTimeLink(msgspec.Struct, frozen=True):
     """What a one-time link opens: an office, for a principal."""
 
-    person: Person
+    person: GrantHolder
     office: str
 
 
@@ -159,7 +159,7 @@ def is_link(text: str) -> bool:
     return text.startswith(_LINK)
 
 
-class Grants:
+class AccessGrants:
     """The grants of a Server. `end` makes all nodes refuse a grant that is no longer kept, and end its requests.
 
     `is_valid` says if the key that was shown for a grant still stands.
@@ -168,24 +168,24 @@ class Grants:
     def __init__(self, settings: SignIn, kept: Kept, end: Callable[[str], Awaitable[None]]) -> None:
         self.settings, self.kept = settings, kept
         self._end = end
-        self.is_valid: Callable[[Grant], bool] = lambda grant: True
-        self._live: dict[str, tuple[Grant, float]] = {}
+        self.is_valid: Callable[[AccessGrant], bool] = lambda grant: True
+        self._live: dict[str, tuple[AccessGrant, float]] = {}
         self._secret = b""
 
     # Before there is a grant
 
-    async def new_link(self, person: Person, office: str) -> str:
+    async def new_link(self, person: GrantHolder, office: str) -> str:
         """A link with a code that lets the page act for this principal in this office, once, within ten minutes."""
         code = f"{_LINK}{secrets.token_urlsafe(32)}"
-        link = msgspec.json.encode(Link(person, office)).decode()
+        link = msgspec.json.encode(OneTimeLink(person, office)).decode()
         await self.kept.swap(f"link:{digest(code)}", None, link, LINK_LASTS)
         return f"{self.settings.public_url}/sign-in#{code}"
 
-    async def link(self, code: str) -> Link | None:
+    async def link(self, code: str) -> OneTimeLink | None:
         text = await self.kept.kept(f"link:{digest(code)}")
-        return msgspec.json.decode(text, type=Link) if text else None
+        return msgspec.json.decode(text, type=OneTimeLink) if text else None
 
-    async def decide(self, request: Request, link: str = "") -> bool:
+    async def decide(self, request: CodeRequest, link: str = "") -> bool:
         """Note that a request was decided, and use up the link. `False` if either was done before."""
         if link:
             text = await self.kept.kept(f"link:{link}")
@@ -193,7 +193,7 @@ class Grants:
                 return False
         return await self.kept.swap(f"decided:{request.digest}", None, "1", _DECIDED_LASTS)
 
-    async def is_decided(self, request: Request) -> bool:
+    async def is_decided(self, request: CodeRequest) -> bool:
         return await self.kept.kept(f"decided:{request.digest}") is not None
 
     async def sealed(self, content: Mapping[str, Any]) -> str:
@@ -219,9 +219,9 @@ class Grants:
 
     # Codes and tokens
 
-    async def new_code(self, request: Request, client: Client, person: Person) -> str:
+    async def new_code(self, request: CodeRequest, client: Client, person: GrantHolder) -> str:
         code, now = secrets.token_urlsafe(32), time.time()
-        grant = Grant(
+        grant = AccessGrant(
             secrets.token_hex(16), person, request.office, client.id, client.name, client.domain, now, now, now
         )
         text = msgspec.json.encode((request, grant)).decode()
@@ -234,7 +234,7 @@ class Grants:
         text = await self.kept.kept(name)
         if text is None:
             raise OAuthError("invalid_grant", "code: is unknown, or has expired")
-        request, grant = msgspec.json.decode(text, type=tuple[Request | None, Grant])
+        request, grant = msgspec.json.decode(text, type=tuple[CodeRequest | None, AccessGrant])
         if request is None or not await self.kept.swap(name, text, f"[null,{_text(grant)}]", LINK_LASTS):
             await self._drop(grant.id)
             raise OAuthError("invalid_grant", "code: was used before")
@@ -270,7 +270,7 @@ class Grants:
             if await self._keep(changed, text):
                 return tokens
 
-    async def _keep(self, grant: Grant, before: str | None) -> bool:
+    async def _keep(self, grant: AccessGrant, before: str | None) -> bool:
         """`False`, without effect, if the grant is no longer what was read before."""
         is_kept = await self.kept.swap(f"grant:{grant.id}", before, _text(grant), grant.expires - time.time())
         if is_kept:
@@ -279,12 +279,12 @@ class Grants:
 
     # Grants
 
-    async def all(self) -> list[Grant]:
+    async def all(self) -> list[AccessGrant]:
         names = await self.kept.kept_names("grant:")
         found = [(await self._found(name.removeprefix("grant:")))[1] for name in names]
         return sorted((grant for grant in found if grant), key=lambda grant: (grant.person.id, grant.created))
 
-    async def revoke(self, wanted: str) -> Grant:
+    async def revoke(self, wanted: str) -> AccessGrant:
         """End a grant by the id that lists show. Raises `NotFound` or `Unavailable`."""
         _, grant = await self._found(wanted.removeprefix(GRANT))
         if grant is None:
@@ -310,24 +310,24 @@ class Grants:
                 break
         await self._end(f"{GRANT}{name}")
 
-    async def _found(self, name: str | None) -> tuple[str | None, Grant | None]:
+    async def _found(self, name: str | None) -> tuple[str | None, AccessGrant | None]:
         text = await self.kept.kept(f"grant:{name}") if name else None
-        return text, msgspec.json.decode(text, type=Grant) if text else None
+        return text, msgspec.json.decode(text, type=AccessGrant) if text else None
 
     def forget(self, credential: str) -> None:
         self._live.pop(credential.removeprefix(GRANT), None)
 
-    def live(self, credential: str) -> Grant | None:
+    def live(self, credential: str) -> AccessGrant | None:
         """A grant of which this node knows, by the credential of its principal."""
         return self._live.get(credential.removeprefix(GRANT), (None, 0.0))[0]
 
-    def of_seat(self, principal: str, office: str) -> Grant | None:
+    def of_seat(self, principal: str, office: str) -> AccessGrant | None:
         """A valid grant of which this node knows that is for the seat of a principal in an office."""
         now = time.time()
         grants = [grant for grant, _ in self._live.values() if (grant.person.id, grant.office) == (principal, office)]
         return next((grant for grant in grants if now < grant.expires and self.is_valid(grant)), None)
 
-    async def by_access(self, token: str) -> tuple[Grant, float] | None:
+    async def by_access(self, token: str) -> tuple[AccessGrant, float] | None:
         """The grant of an access token, and when the token expires. Raises `Unavailable`."""
         if (name := grant_of(token)) is None:
             return None
@@ -348,7 +348,7 @@ class Grants:
         return grant, until
 
 
-def _text(grant: Grant) -> str:
+def _text(grant: AccessGrant) -> str:
     return msgspec.json.encode(grant).decode()
 
 
@@ -359,7 +359,7 @@ class SignedIn(AuthenticationProvider):
     the office of the seat. A pass is known to this process alone, and ends with the last grant for its seat.
     """
 
-    def __init__(self, provider: AuthenticationProvider, grants: Grants) -> None:
+    def __init__(self, provider: AuthenticationProvider, grants: AccessGrants) -> None:
         self._provider, self._grants = provider, grants
         self._passes: dict[tuple[str, str], str] = {}
         grants.is_valid = lambda grant: self._principal(grant, None) is not None
@@ -412,7 +412,7 @@ class SignedIn(AuthenticationProvider):
         principal = self._principal(grant, None) if grant else None
         return replace(principal, credential=credential) if principal else None
 
-    def _principal(self, grant: Grant, expires: float | None) -> Principal | None:
+    def _principal(self, grant: AccessGrant, expires: float | None) -> Principal | None:
         """Who a grant stands for: nobody if the key that was shown for it has ended, or may not do this any more."""
         person = grant.person.principal
         if not grant.person.is_by_link:

@@ -363,20 +363,6 @@ class McpClientSeen(Observed):
         return _facts("mcp client", **seat, client=self.client, principal=self.principal)
 
 
-class ClientAllowed(Observed):
-    """A person has signed in an MCP client. `domain` is what it has proved, its name what it says of itself."""
-
-    office_id: str
-    principal: str
-    client: str
-    domain: str
-    address: str | None
-
-    def facts(self) -> Facts:
-        about = {"office": self.office_id, "principal": self.principal, "client": self.client}
-        return _facts("client allowed", **about, domain=self.domain or None, address=self.address)
-
-
 class McpCallRefused(Observed):
     """A tool call of an MCP client (`server --mcp`) was refused before its agent could send it.
 
