@@ -71,8 +71,8 @@ CHINESE: Translations = {
     "none now": "目前没有",
     "a program on this computer": "这台计算机上的程序",
     "API key or one-time link": "API 密钥或一次性链接",
-    "The owner of a computer gets a link from a2c-smcp key --link. It works once, for ten minutes.": (
-        "计算机的主人可用 a2c-smcp key --link 获得链接。链接只能使用一次，十分钟内有效。"
+    "The owner of a computer gets a link from a2c-smcp key link. It works once, for ten minutes.": (
+        "计算机的主人可用 a2c-smcp key link 获得链接。链接只能使用一次，十分钟内有效。"
     ),
     "Go on only if you have started this yourself.": "仅当这是您自己发起的操作时才继续。",
     "It may list and call the tools of these computers, and read their resources, as their owners permit.": (
@@ -348,7 +348,7 @@ class SignInPages:
         words = view.words
         wrong = "That key or link is not valid for this office."
         field = tag("input", type="password", name="credential", autocomplete="off", required=True, autofocus=True)
-        help_text = "The owner of a computer gets a link from a2c-smcp key --link. It works once, for ten minutes."
+        help_text = "The owner of a computer gets a link from a2c-smcp key link. It works once, for ten minutes."
         return await self._form(
             view,
             shown,

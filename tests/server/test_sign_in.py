@@ -27,7 +27,7 @@ from tests.peer import PATIENCE
 from tests.program import run_program
 from tests.stage.keys import write_keys
 from tests.stage.mcp_clients import ask, called, client_at, key_of
-from tests.stage.program import SOON, Program, Starts
+from tests.stage.program import ENVIRONMENT, SOON, Program, Starts
 from tests.stage.signing_in import CALLBACK, Answer, Person, RawClient, facts_of, send
 
 pytestmark = pytest.mark.covers("mcp-sign-in")
@@ -644,3 +644,22 @@ async def test_a_registration_that_is_none_is_refused_with_a_code(server: Progra
 async def test_options_that_do_not_go_together_are_wrong_use(words: tuple[str, ...]) -> None:
     done = await asyncio.to_thread(run_program, "server", *words)
     assert done.returncode == 2
+
+
+async def test_owners_and_operators_make_links_and_list_and_end_grants_in_the_terminal(server: Program) -> None:
+    async def run(*words: str, **keys: str) -> str:
+        done = await asyncio.to_thread(run_program, "key", *words, "--url", server.url, env={**ENVIRONMENT, **keys})
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    operator = {"A2C_ADMIN_KEY": ADMIN}
+    links = [
+        await run("link", "--office", "desk", A2C_API_KEY=key_of("alice")),
+        await run("link", "--office", "desk", "--principal", "guest", **operator),
+    ]
+    tokens = [await RawClient(server.url).signed_in(link) for link in links]
+    grants = json.loads(await run("ls", "--json", **operator))["grants"]
+    assert [grant["principal"] for grant in grants] == ["alice", "guest"]
+    assert "unverified" in await run("ls", **operator)
+    await run("revoke", grants[1]["id"], **operator)
+    assert [(await ask(server.url, each["access_token"]))[0] for each in tokens] == [200, 401]
