@@ -91,7 +91,7 @@ CHINESE: Translations = {
 }
 
 
-class ClientAllowed(Observed):
+class ClientSignedIn(Observed):
     """A person has signed in an MCP client. `domain` is what it has proved, its name what it says of itself."""
 
     office_id: str
@@ -102,7 +102,7 @@ class ClientAllowed(Observed):
 
     def facts(self) -> Facts:
         about = {"office": self.office_id, "principal": self.principal, "client": self.client}
-        return known("client allowed", **about, domain=self.domain or None, address=self.address)
+        return known("signed in", **about, domain=self.domain or None, address=self.address)
 
 
 class Identified(NamedTuple):
@@ -295,7 +295,7 @@ class SignInPages:
             return self._decided(view)
         code = await self._grants.new_code(request, shown.client, shown.person)
         client, person = shown.client, shown.person
-        seen = ClientAllowed(request.office, person.id, client.name, client.domain, _address(scope))
+        seen = ClientSignedIn(request.office, person.id, client.name, client.domain, _address(scope))
         self._app.observation.report(seen)
         return _leads(answer_to(request.redirect, request.state, self._url, code=code))
 

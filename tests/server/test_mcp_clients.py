@@ -452,7 +452,7 @@ async def test_a_revoked_key_ends_its_streams_and_sessions(starts: Starts, joins
         keys_of(tmp_path, "bob", "laptop")
         program.signal(signal.SIGHUP)
         await asyncio.wait_for(ended(stream), PATIENCE)
-    assert (await ask(program.url, key_of("alice")))[0] == 401
+    assert (await ask(program.url, key_of("alice")))[0] == 403
     async with client(program.url, "bob") as session:
         assert await called(session, "add", a=1, b=2) == "3"
 
@@ -473,7 +473,7 @@ async def test_a_stream_ends_with_the_key_that_opened_it_and_the_session_goes_on
         program.signal(signal.SIGHUP)
         await asyncio.wait_for(ended(stream), PATIENCE)
         async with http.get(f"{program.url}/mcp/desk", headers=sent) as refused:
-            assert refused.status == 401
+            assert refused.status == 403
         async with http.post(f"{program.url}/mcp/desk", headers=others, json=ping) as response:
             assert response.status == 200
 

@@ -11,8 +11,10 @@ import ipaddress
 import re
 import secrets
 import socket
+import ssl
 import time
 from collections.abc import Mapping
+from functools import cache
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -86,7 +88,9 @@ class Clients:
             resolver.check(host, [host] if _is_address(host) else [])
             async with (
                 aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(resolver=resolver, limit=1, use_dns_cache=False),
+                    connector=aiohttp.TCPConnector(
+                        resolver=resolver, limit=1, use_dns_cache=False, ssl=_certificates()
+                    ),
                     cookie_jar=aiohttp.DummyCookieJar(),
                     timeout=_PATIENCE,
                 ) as session,
@@ -121,6 +125,11 @@ def _host_of(url: str) -> str:
     if parts.path in ("", "/") or {".", ".."} & {*parts.path.split("/")}:
         raise OAuthError("invalid_client", "client_id: needs a path without dots")
     return str(parts.hostname)
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    return ssl.create_default_context()
 
 
 def _is_address(host: str) -> bool:
