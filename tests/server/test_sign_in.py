@@ -23,6 +23,7 @@ from pydantic import AnyUrl
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
 from a2c_smcp.errors import NotAuthenticated
+from a2c_smcp.files import replace_file
 from tests.peer import PATIENCE
 from tests.program import run_program
 from tests.stage.keys import write_keys
@@ -435,6 +436,55 @@ async def test_a_code_is_good_once_and_its_second_use_ends_the_grant(server: Pro
     token = next(answer.json["access_token"] for answer in both if answer.status == 200)
     await client.exchange(code)
     assert (await ask(server.url, token))[0] == 401
+
+
+def pass_time(folder: Path, beginning: str, seconds: float) -> None:
+    """What the file of grants says is older by so many seconds."""
+    file = folder / "keys.grants.json"
+    texts = {
+        name: (text, until - seconds if name.startswith(beginning) else until)
+        for name, (text, until) in json.loads(file.read_bytes()).items()
+    }
+    replace_file(file, json.dumps(texts).encode())
+
+
+async def test_a_code_lasts_a_minute(server: Program, tmp_path: Path) -> None:
+    client = RawClient(server.url)
+    await client.register()
+    for seconds, status in ((55, 200), (61, 400)):
+        code = await client.code(key_of("alice"), state=str(seconds))
+        pass_time(tmp_path, "code:", seconds)
+        assert (await client.exchange(code)).status == status
+
+
+async def test_a_link_lasts_ten_minutes_and_a_grant_ninety_days(server: Program, tmp_path: Path) -> None:
+    client = RawClient(server.url)
+    tokens = await client.signed_in(await link_for(server))
+    link = await link_for(server)
+    pass_time(tmp_path, "link:", 601)
+    assert (await Person(server.url).sign_in(client.address(state="again"), link)).status == 403
+    pass_time(tmp_path, "grant:", 89 * 86400)
+    tokens = (await client.refresh(tokens["refresh_token"])).json
+    pass_time(tmp_path, "grant:", 91 * 86400)
+    assert (await client.refresh(tokens["refresh_token"])).json["error"] == "invalid_grant"
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(-120, 200), (120, 200), (3601, 401)])
+async def test_an_access_token_lasts_an_hour_also_with_clocks_that_differ(
+    starts: Starts, tmp_path: Path, seconds: int, status: int
+) -> None:
+    server = await start(starts, tmp_path)
+    token = (await RawClient(server.url).signed_in(key_of("alice")))["access_token"]
+    file = tmp_path / "keys.grants.json"
+    await server.stops()
+    texts = json.loads(file.read_bytes())
+    name = next(name for name in texts if name.startswith("grant:"))
+    grant = json.loads(texts[name][0])
+    grant["accesses"] = [(known, until - seconds) for known, until in grant["accesses"]]
+    texts[name] = (json.dumps(grant), texts[name][1])
+    file.write_text(json.dumps(texts))
+    again = await start(starts, tmp_path)
+    assert (await ask(again.url, token))[0] == status
 
 
 # Refresh tokens
