@@ -713,3 +713,43 @@ async def test_owners_and_operators_make_links_and_list_and_end_grants_in_the_te
     assert "unverified" in await run("ls", **operator)
     await run("revoke", grants[1]["id"], **operator)
     assert [(await ask(server.url, each["access_token"]))[0] for each in tokens] == [200, 401]
+
+
+# What two large clients send, as their documentation describes it
+
+_REGISTERED: dict[str, dict[str, Any]] = {
+    "claude": {
+        "client_name": "Claude",
+        "redirect_uris": ["https://claude.ai/api/mcp/auth_callback"],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+        "scope": "mcp",
+    },
+    "chatgpt": {
+        "client_name": "ChatGPT",
+        "redirect_uris": [
+            "https://chatgpt.com/connector/oauth/Xq3",
+            "https://chatgpt.com/connector_platform_oauth_redirect",
+        ],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "client_secret_post",
+    },
+}
+
+
+@pytest.mark.parametrize("name", _REGISTERED)
+async def test_documented_requests_of_a_client_in_the_cloud_are_answered(server: Program, name: str) -> None:
+    client = RawClient(server.url, redirect=_REGISTERED[name]["redirect_uris"][0])
+    registered = await client.register(**_REGISTERED[name])
+    assert (registered.status, registered.json["token_endpoint_auth_method"]) == (201, "none")
+    assert "client_secret" not in registered.json
+    answer = await Person(server.url).sign_in(client.address(scope="mcp"), key_of("alice"))
+    assert answer.headers["Location"].startswith(f"{client.redirect}?code=")
+    tokens = (await client.exchange(facts_of(answer)["code"])).json
+    assert (tokens["token_type"], tokens["expires_in"], tokens["scope"]) == ("Bearer", 3600, "mcp")
+    again = (await client.refresh(tokens["refresh_token"], resource=f"{server.url}/mcp/desk", scope="mcp")).json
+    assert (await ask(server.url, again["access_token"]))[0] == 200
+    lost = await RawClient(server.url, id="client-forgotten").refresh(again["refresh_token"])
+    assert (lost.status, lost.json["error"]) == (401, "invalid_client")  # such a client registers again

@@ -166,3 +166,22 @@ async def test_registered_clients_are_bounded_and_unused_ones_are_forgotten(tmp_
     with pytest.raises(OAuthError) as caught:
         await known.register(metadata)
     assert caught.value.error == "temporarily_unavailable"
+
+
+async def test_a_documented_client_of_the_cloud_signs_in_by_its_document(starts: Starts, site: Site) -> None:
+    """As ChatGPT's documentation describes it: with a key of its own for servers that can use it."""
+    server = await start(starts, site, "--client-host", "localhost")
+    redirect = "https://chatgpt.com/connector/oauth/Xq3"
+    site.document = {
+        "client_name": "ChatGPT",
+        "client_uri": "https://chatgpt.com",
+        "redirect_uris": [redirect],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "private_key_jwt",
+        "jwks_uri": "https://chatgpt.com/jwks.json",
+    }
+    client = RawClient(server.url, id=site.url, redirect=redirect)
+    tokens = await client.signed_in(key_of("alice"))
+    tokens = (await client.refresh(tokens["refresh_token"], resource=f"{server.url}/mcp/desk")).json
+    assert (await ask(server.url, tokens["access_token"]))[0] == 200
