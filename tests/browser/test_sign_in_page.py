@@ -77,8 +77,7 @@ def test_a_person_signs_a_client_in(
     code = parse_qs(urlsplit(page.url).query)["code"][0]
     tokens = done(client.exchange(code)).json
     assert done(ask(server.url, tokens["access_token"]))[0] == 200
-    page.go_back()
-    page.reload()
+    page.goto(client.address())
     expect(page.get_by_role("button")).to_have_count(0)
     context.close()
 
