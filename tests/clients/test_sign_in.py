@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +75,37 @@ async def visit(address: str) -> None:
         await send("GET", address)
     except aiohttp.ClientConnectorError as error:
         raise AssertionError(address) from error
+
+
+async def test_mcp_remote_signs_in_for_a_client_that_starts_processes(url: str, tmp_path: Path) -> None:
+    pipe, program = asyncio.subprocess.PIPE, CACHE / "mcp-clients" / "node_modules" / ".bin" / "mcp-remote"
+    opens_nothing = {**surroundings(tmp_path), "BROWSER": "true"}
+    words = [NODE, program, f"{url}/mcp/desk", "--allow-http"]
+    client = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe, env=opens_nothing)
+    assert client.stdin
+    assert client.stdout
+    assert client.stderr
+    errors = client.stderr
+
+    async def ask(method: str, **params: Any) -> Any:
+        assert client.stdin
+        assert client.stdout
+        client.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n")
+        return json.loads(await client.stdout.readline())["result"]
+
+    async def open_page() -> None:
+        async for line in errors:
+            if line.startswith(f"{url}/sign-in/authorize?".encode()):
+                led = (await Person(url).sign_in(line.decode().strip(), KEY)).headers["Location"]
+                await until_it_goes(partial(visit, led))
+
+    reading = asyncio.create_task(open_page())
+    async with asyncio.timeout(PATIENCE):
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        await ask("initialize", **about)
+        client.stdin.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+        result = await ask("tools/call", name="add", arguments={"a": 1, "b": 2})
+        assert result["content"][0]["text"] == "3"
+        client.terminate()
+        await client.wait()
+        await reading
