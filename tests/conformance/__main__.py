@@ -1,7 +1,7 @@
 """Runs MCP's conformance suite for each revision and prints a table: `make conformance`.
 
-It has four legs: `client.py`, a Computer that uses the suite's servers; `server.py`, a registry that serves the suite;
-`bridge.py`, which serves the same through an office: the registry behind a Computer, a Server and a bridge; and
+It has five legs: `client.py`, a Computer that uses the suite's servers; `server.py`, a registry that serves the suite;
+`bridge.py`, which serves the same through an office, behind a Computer, a Server and a bridge; the same signed in; and
 `authorization.py`, a Server where people sign in MCP clients, all of whose scenarios must pass. What a
 revision requires must pass, but for the lines of `expected-failures.yaml`. So must all else that is carried: for the
 client leg, the table of features says that, and each scenario must be in it; for the others it is everything but the
@@ -35,8 +35,8 @@ LISTED = {scenario: feature.carried for feature in FEATURES for scenario in feat
 NOT_SERVED = ("tasks-",)
 """How the names of scenarios begin that a served registry does not try to pass: the tasks extension."""
 
-Leg = Literal["client", "server", "bridge"]
-ROLES: dict[Leg, str] = {"client": "client", "server": "server", "bridge": "server"}
+Leg = Literal["client", "server", "bridge", "signed-in"]
+ROLES: dict[Leg, str] = {"client": "client", "server": "server", "bridge": "server", "signed-in": "server"}
 """What the suite calls the program that it tests."""
 RUNS: dict[tuple[Leg, str], tuple[str, ...]] = {
     **{(leg, revision): ("--requirements", revision) for leg in ROLES for revision in ("2026-07-28", "2025-11-25")},
@@ -108,8 +108,10 @@ def subject(leg: Leg, results: Path) -> Iterator[tuple[str, ...]]:
             yield "--url", url
             return
         port = free_port()
-        with running("bridge.py", "--port", str(port), "--upstream", url, log=log):
-            yield "--url", f"http://127.0.0.1:{port}/mcp"
+        is_signed_in = leg == "signed-in"
+        more, path = (["--signed-in"], "/mcp/conformance") if is_signed_in else ([], "/mcp")
+        with running("bridge.py", "--port", str(port), "--upstream", url, *more, log=log):
+            yield "--url", f"http://127.0.0.1:{port}{path}"
 
 
 @contextmanager
