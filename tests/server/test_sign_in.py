@@ -753,3 +753,19 @@ async def test_documented_requests_of_a_client_in_the_cloud_are_answered(server:
     assert (await ask(server.url, again["access_token"]))[0] == 200
     lost = await RawClient(server.url, id="client-forgotten").refresh(again["refresh_token"])
     assert (lost.status, lost.json["error"]) == (401, "invalid_client")  # such a client registers again
+
+
+async def test_a_sign_in_and_its_end_are_in_the_audit_with_no_secret(starts: Starts, tmp_path: Path) -> None:
+    audit, admin = tmp_path / "audit.jsonl", {"Authorization": f"Bearer {ADMIN}"}
+    server = await start(starts, tmp_path, "--audit", str(audit))
+    link = await link_for(server)
+    tokens = await RawClient(server.url).signed_in(link)
+    (grant,) = (await send("GET", f"{server.url}/admin/api/grants", headers=admin)).json["grants"]
+    await send("DELETE", f"{server.url}/admin/api/keys/{grant['id']}", headers=admin)
+    text = audit.read_text("utf-8")
+    lines = {line["event"]: line for line in map(json.loads, text.splitlines())}
+    signed_in, ended = lines["signed in"], lines["operator"]
+    assert (signed_in["office"], signed_in["principal"], signed_in["client"]) == ("desk", "guest", "Raw")
+    assert (ended["action"], ended["key"]) == ("revoke grant", grant["id"])
+    secrets = (link.partition("#")[2], tokens["access_token"], tokens["refresh_token"])
+    assert not any(secret in text for secret in secrets)
