@@ -16,7 +16,7 @@ from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError, NotPrivate
 from a2c_smcp.server.app import SMCPApp
-from a2c_smcp.server.auth.api_keys import new_key
+from a2c_smcp.server.auth.api_keys import cannot_change, new_key
 from a2c_smcp.server.auth.grants import SignIn
 from a2c_smcp.server.http_requests import CONSOLE_PATH
 from a2c_smcp.server.run import address_of, listen
@@ -41,6 +41,8 @@ class SignInOptions:
         """The setting of a Server that listens at the URL `place`. Raises `WrongUse`."""
         url = (self.public_url or place).rstrip("/")
         file = None if self.is_in_store else self.file or _kept_file(url, "", "grants.json")
+        if file and (why := cannot_change(file)):
+            logger.warning("nobody can sign in: %s cannot be written: %s", file, why)
         try:
             return SignIn(public_url=url, file=file, private_clients=self.hosts)
         except ConfigError as error:
