@@ -191,7 +191,7 @@ test-browser: $(READY) $(BROWSER) ## The consoles in a real Chromium: needs chro
 	@PYTHONPATH="$$(.cache/browser/python/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" PYTHONDONTWRITEBYTECODE= $(BIN)/pytest tests/browser
 
 screenshots: $(READY) $(BROWSER) ## Renew the pictures of the consoles in docs/images: as test-browser, and a Chinese font
-	@PYTHONPATH="$$(.cache/browser/python/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" $(BIN)/pytest tests/browser/test_screenshots.py --screenshots
+	@PYTHONPATH="$$(.cache/browser/python/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" $(BIN)/pytest tests/browser/test_screenshots.py tests/browser/test_apps.py --screenshots
 
 $(BROWSER): tests/browser/requirements.txt tests/browser/package.json tests/browser/package-lock.json
 	@command -v npm >/dev/null || { echo "these tests need npm, which is not on the PATH" >&2; exit 1; }

@@ -148,16 +148,12 @@ def cause_of(error: BaseException) -> str:
     while cause:
         below = getattr(cause, "certificate_error", None) or getattr(cause, "os_error", None)
         if below is None and isinstance(cause, OSError) and cause.errno:
-            return _words_for(cause, cause.errno)
+            if cause.errno == errno.ECONNREFUSED:
+                return "nothing listens there"
+            is_of_system = cause.errno > 0 and not isinstance(cause, SSLError)
+            return os.strerror(cause.errno) if is_of_system else str(cause.strerror)
         cause = below or cause.__cause__ or cause.__context__
     return _SECRET_PARTS.sub("", str(error))
-
-
-def _words_for(error: OSError, number: int) -> str:
-    if number == errno.ECONNREFUSED:
-        return "nothing listens there"
-    is_of_system = number > 0 and not isinstance(error, SSLError)
-    return os.strerror(number) if is_of_system else str(error.strerror)
 
 
 def is_proxy(url: str) -> bool:

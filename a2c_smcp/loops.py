@@ -240,6 +240,15 @@ async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def first_of(task: asyncio.Future[Any], event: asyncio.Event) -> None:
+    """Wait until the task is done or the event is set."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+
+
 async def cancel_once(work: Coroutine[Any, Any, Result]) -> Result:
     """Runs work that cleans up after a cancel: the first cancel reaches it, further ones wait until it has ended.
 

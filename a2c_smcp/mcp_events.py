@@ -89,15 +89,8 @@ class TellProgressNotification(TellNotification):
     message: NotRequired[str | None]
 
 
-class TellQuestionNotification(TellNotification):
-    """The fields of an `OpenQuestion`."""
-
-    req_id: str
-    question_id: str
-    request: dict[str, Any]
-    mcp_server: NotRequired[str]
-    tool_name: NotRequired[TOOL_NAME]
-    approval: NotRequired[bool]
+class TellQuestionNotification(TellNotification, OpenQuestion):
+    """An `OpenQuestion`, told."""
 
 
 class TellQuestionEndedNotification(TellNotification):

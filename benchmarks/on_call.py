@@ -19,8 +19,8 @@ from pathlib import Path
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.manager import Manager
-from a2c_smcp.mcp_host.seen import SeenServers
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
+from a2c_smcp.mcp_host.supervisor import SeenServers
 from benchmarks.report import save
 from benchmarks.table import Row, in_turn, median, options, per, ratio, report
 

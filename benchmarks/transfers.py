@@ -32,7 +32,7 @@ from aiohttp import web
 from a2c_smcp.agent.client import AsyncSMCPAgentClient
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.consent.approval import Caller
-from a2c_smcp.computer.content.side_band import FileBlob
+from a2c_smcp.computer.content.blob_handles import FileBlob
 from a2c_smcp.protocol.results import CHUNK
 from benchmarks.load import burst, result_of
 from benchmarks.pressure import office

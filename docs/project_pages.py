@@ -25,7 +25,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Called by MkDocs when it has found the files of `docs`."""
     root = Path(config.docs_dir).parent
     for name in _PAGES:
-        files.append(File.generated(config, name, content=(root / name).read_text("utf-8")))
+        text = (root / name).read_text("utf-8").replace("](docs/", "](")  # the pages are beside them on the site
+        files.append(File.generated(config, name, content=text))
     return files
 
 

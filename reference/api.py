@@ -68,7 +68,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "PlanRun",
         "StepOutcome",
     ),
-    "a2c_smcp.registry.remote.serving": ("RegistryServer",),
+    "a2c_smcp.registry.remote.mcp_server": ("RegistryServer",),
     "a2c_smcp.server": (
         "create_app",
         "Settings",

@@ -418,11 +418,13 @@ _READING = (
     ),
     MCPFeature(
         "Extensions",
-        "user interfaces of tools (MCP Apps)",
+        "user interfaces of tools (MCP Apps, `io.modelcontextprotocol/ui`)",
         "yes",
-        "`ui://` resources are read like any other; what a tool says about its own in `_meta` arrives. An agent that "
-        "can show them says so in `client_capabilities`.",
+        "`ui://` resources are read like any other; what a tool says about its own in `_meta` arrives. Lists are asked "
+        "for as by a client that shows apps; of a call that has `client_capabilities`, the server hears what these "
+        "say. Through a bridge, pages and calls of apps are those of their own computer.",
         events=(READ_RESOURCE.event, smcp.GET_TOOLS_EVENT),
+        capabilities=("extensions.io.modelcontextprotocol/ui",),
         extension=True,
     ),
     MCPFeature(

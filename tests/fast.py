@@ -17,7 +17,7 @@ FOLDERS = {
         "client dialling endings files_program listening_calls odd_peers outcomes passing_on program questions "
         "reading_program reconnect registered_readables retries transfers transports"
     ),
-    "bridge": "apart gone http killed names offered plain_calls questions shared skills through trouble",
+    "bridge": "apart apps gone http killed names offered plain_calls questions shared skills through trouble",
     "computer": (
         "approval blobs bundle_ids canary client_approval client_names computer execution frames hotplug "
         "import_program inputs journal killed killed_transfers live_calls masked_messages mcp_features on_call "
@@ -37,7 +37,7 @@ FOLDERS = {
     "policy": "calls programs rules",
     "registry": "arguments progress remote remote_readable serving telemetry wheel",
     "server": (
-        "admin bound_keys calls descriptors greedy_clients handshake http isolation limits mcp_clients mcp_seats "
+        "admin bound_keys calls card descriptors greedy_clients handshake http isolation limits mcp_clients mcp_seats "
         "mounted_apps order outcomes program proxy resume second_signal sign_in sign_in_clients sign_in_example stalls "
         "tells told_trouble unauthenticated unwritable_keys"
     ),

@@ -361,6 +361,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "bridge-http": "Over HTTP a key is wanted, foreign hosts and web pages are refused, streams can be resumed.",
         "bridge-plain-calls": "A call of a tool that needs nothing special is answered faster, and not otherwise.",
         "bridge-grouping": "The same tool of several computers is offered once, with an argument that names one.",
+        "bridge-apps": "An app of a computer is shown and calls tools there, also where others have the same one.",
         "bridge-search": "Where there are too many tools, they are found by words and called by one tool.",
     },
     "003 Agent": {
@@ -458,6 +459,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "program-errors": "Wrong use ends at once with a sentence that says what to do.",
         "tls": "It serves TLS.",
         "no-secrets-in-logs": "No credential and no payload is ever logged.",
+        "server-card": "With --card, programs without a key learn how offices are reached, and nothing else.",
         "mcp-on-server": "With --mcp, MCP clients are agents with their own keys; those with one key share a seat.",
         "mcp-sign-in": "With --sign-in, people sign in MCP clients, each for one office, and can end that at once.",
         "console-origin": "Each start of the owner's console has an origin that no other program can have had before.",

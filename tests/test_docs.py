@@ -275,6 +275,25 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     assert [page.name for page in pages if re.search(loaded, page.read_text("utf-8"))] == []
 
 
+def test_every_page_is_there_for_programs_and_their_links_lead_somewhere(site: Path) -> None:
+    listed = re.findall(r"^- \[.+?\]\((.+?)\): \S", (site / "llms.txt").read_text("utf-8"), re.MULTILINE)
+    pages = {str(page.relative_to(site).with_suffix(".md")) for page in site.rglob("*.html")} - {"404.md"}
+    assert len(listed) == len(pages)
+    assert {*listed} == pages == {str(page.relative_to(site)) for page in site.rglob("*.md")}
+    links = [
+        (page, link)
+        for page in site.rglob("*.md")
+        for link in re.findall(r"""(?:\]\(|src=")(?!https?:)([^)#"]+)""", page.read_text("utf-8"))
+    ]
+    assert len(links) > len(pages)
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_links_of_the_architecture_lead_to_pages(site: Path) -> None:
+    links = re.findall(r'href="([^":#]+)"', (site / "ARCHITECTURE.html").read_text("utf-8"))
+    assert [link for link in links if not (site / link).exists()] == []
+
+
 def test_a_table_with_sentences_in_one_of_many_columns_is_a_list_of_rows_on_a_phone(site: Path) -> None:
     command_line, performance = (
         (site / page).read_text("utf-8") for page in ("reference/cli.html", "performance.html")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.cli.doctor.configuration import sandboxes
+from a2c_smcp.cli.doctor.checks import sandboxes
 from a2c_smcp.cli.doctor.findings import Situation
 from a2c_smcp.mcp_host.config.sandbox import STRICT, SandboxSettings
 from a2c_smcp.mcp_host.config.servers import StdioConfig, parse_server

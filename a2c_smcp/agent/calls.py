@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 from a2c_smcp.agent.blobs.transfers import AnyPath, Receive
 from a2c_smcp.agent.desktops import OutgoingCall, Seat
 from a2c_smcp.agent.events import Invoke
-from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.requests import Requests
+from a2c_smcp.agent.standing_requests import Refresher
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import BadRequest, NotFound, SMCPError, UnsupportedEvent
 from a2c_smcp.loops import invoke, is_cancelled

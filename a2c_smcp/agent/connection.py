@@ -96,18 +96,15 @@ class AgentConnection:
         if keeping is None:
             return
         try:
-            await self._leave_all()
+            await self._background.finish(_LEAVE_TIMEOUT)
+            if connection := self.current:
+                leaving = (leave(connection, office, _LEAVE_TIMEOUT) for office in self.seats)
+                await asyncio.gather(*leaving, return_exceptions=True)
         finally:
             self._end(not_connected())
             self.seats.clear()
             keeping.cancel()
             await asyncio.gather(keeping, self._background.close(), return_exceptions=True)
-
-    async def _leave_all(self) -> None:
-        await self._background.finish(_LEAVE_TIMEOUT)
-        if connection := self.current:
-            leaving = (leave(connection, office, _LEAVE_TIMEOUT) for office in self.seats)
-            await asyncio.gather(*leaving, return_exceptions=True)
 
     @property
     def is_open(self) -> bool:

@@ -1,8 +1,8 @@
 """The actions of an agent, and its reactions to notices. Both clients use them; they differ only in how they wait.
 
-What the agent knows is never patched from notices: a notice only says what to fetch again (`refresh.py`). The one
-exception is who is there, which comes from `list_room` and from the enter and leave notices. The answer to `list_room`
-is applied before any later notice is handled, so the two cannot cross.
+What the agent knows is never patched from notices: a notice only says what to fetch again (`standing_requests.py`).
+The one exception is who is there, which comes from `list_room` and from the enter and leave notices. The answer to
+`list_room` is applied before any later notice is handled, so the two cannot cross.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.desktops import ClientOptions, Desktops, DeviceOptions, OutgoingCall, Screen, Seat
 from a2c_smcp.agent.events import EventDispatcher, Invoke
 from a2c_smcp.agent.reading.requests import Reading
-from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.requests import Requests
 from a2c_smcp.agent.retries import ReturningComputers
 from a2c_smcp.agent.skills import SkillRequests
-from a2c_smcp.agent.standing_requests import LogSource, StandingRequests
+from a2c_smcp.agent.standing_requests import LogSource, Refresher, StandingRequests
 from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.endpoint import Endpoint, Reconnect
 from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError, ToolNotFound

@@ -13,14 +13,7 @@ from a2c_smcp.agent.blobs.transfers import MAX_RESULT, Receive, Transfers, is_co
 from a2c_smcp.agent.connection import AgentConnection
 from a2c_smcp.agent.desktops import OutgoingCall, new_req_id
 from a2c_smcp.agent.retries import AGENT_MARGIN, Resend
-from a2c_smcp.errors import (
-    BadRequest,
-    CallCancelled,
-    CallTimeout,
-    NotCarried,
-    SMCPError,
-    UnsupportedEvent,
-)
+from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, NotCarried, SMCPError, UnsupportedEvent
 from a2c_smcp.protocol import operations
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.protocol.operations import Operation

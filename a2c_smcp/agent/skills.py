@@ -9,8 +9,8 @@ from typing import Any, cast
 from a2c_smcp.agent.blobs.downloads import BlobRef
 from a2c_smcp.agent.desktops import Seat
 from a2c_smcp.agent.events import EventDispatcher
-from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.agent.requests import Requests
+from a2c_smcp.agent.standing_requests import Refresher
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import BadRequest, BlobNotAccessible, SMCPError
 from a2c_smcp.protocol.operations import GET_SKILL, GET_SKILLS

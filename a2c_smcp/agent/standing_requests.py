@@ -1,4 +1,4 @@
-"""Requests that stay in force on computers, such as sending logs: each is sent again before it lapses.
+"""Values that are kept current over the network, and requests that are sent again before they lapse.
 
 Log levels and subscriptions lapse after 15 minutes, with the agent's seat, and when the computer restarts (WIRE §9).
 They are therefore sent again every `RENEWAL` seconds, whenever a seat was taken again, and when a computer has
@@ -13,15 +13,86 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from a2c_smcp.agent.desktops import Seat
-from a2c_smcp.agent.refresh import Refresher
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import CallTimeout, RateLimited, SMCPError, Unavailable
 
 logger = logging.getLogger(__name__)
+
+# Keeps values current that are fetched over the network: one fetch at a time for each, no change missed.
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Refresher(Generic[Key]):
+    """Fetches each requested key, one fetch of a key at a time.
+
+    A key that is requested during its fetch is fetched once more. A fetch that fails is repeated after a pause. So the
+    last successful fetch of a key always began after its last request.
+    """
+
+    def __init__(self, fetch: Callable[[Key], Awaitable[None]], pauses: Reconnect) -> None:
+        self._fetch = fetch
+        self._pauses = pauses
+        self._requested: set[Key] = set()
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._tried: dict[Key, asyncio.Event] = {}
+        self._is_open = False
+
+    def open(self) -> None:
+        self._is_open = True
+
+    def request(self, key: Key) -> None:
+        """Fetch this key, again if it is being fetched. Ignored after `close`."""
+        self._requested.add(key)
+        if key not in self._tasks and self._is_open:
+            self._tried[key] = asyncio.Event()
+            self._tasks[key] = asyncio.create_task(self._work(key, self._tried[key]))
+
+    def drop(self, key: Key) -> None:
+        """Stop fetching a key."""
+        self._requested.discard(key)
+        if task := self._tasks.pop(key, None):
+            self._tried.pop(key).set()
+            task.cancel()
+
+    async def settle(self, keys: Iterable[Key], timeout: float) -> None:
+        """Wait until each of these keys was tried once, at most `timeout` seconds."""
+        tried = [self._tried[key].wait() for key in keys if key in self._tried]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*tried)
+
+    async def close(self) -> None:
+        self._is_open = False
+        self._requested.clear()
+        tasks = list(self._tasks.values())
+        for key in list(self._tasks):
+            self.drop(key)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self, key: Key, tried: asyncio.Event) -> None:
+        attempt = 0
+        while key in self._requested:
+            self._requested.discard(key)
+            try:
+                await self._fetch(key)
+                attempt = 0
+            except Exception as error:  # what was fetched may be anything
+                is_ours = isinstance(error, SMCPError)
+                logger.warning("%s cannot be fetched: %s", key, error, exc_info=not is_ours)
+                self._requested.add(key)
+                tried.set()
+                await asyncio.sleep(self._pauses.delay(attempt))
+                attempt += 1
+        tried.set()
+        if self._tasks.get(key) is asyncio.current_task():
+            del self._tasks[key], self._tried[key]
+
 
 RENEWAL = 600.0
 """Seconds until a request is sent again."""
@@ -33,18 +104,8 @@ _PASSING = (CallTimeout, RateLimited, Unavailable)
 """Errors after which it is tried again soon. All others stay until something changes on the computer."""
 
 
-class _Addressee(Protocol):
-    """The computer that a request is sent to. Without an office, the one of this name in any office."""
-
-    @property
-    def office(self) -> str | None: ...
-    @property
-    def computer(self) -> str: ...
-    def __hash__(self) -> int: ...
-
-
 class LogSource(NamedTuple):
-    """An MCP server of a computer, or all of them."""
+    """An MCP server of a computer, or all of them. Without an office, of a computer of this name in any office."""
 
     office: str | None
     computer: str
@@ -66,7 +127,7 @@ class Subscription(NamedTuple):
         return f"subscription to {self.uri} of {self.mcp_server} on {self.computer}"
 
 
-Target = TypeVar("Target", bound=_Addressee)
+Target = TypeVar("Target", bound=LogSource | Subscription)
 Wish = TypeVar("Wish")
 
 

@@ -255,6 +255,8 @@ class RemoteTool:
         self.name = name
         self.seat = seat
         self.tool = tool
+        self.own_name = own if isinstance(own := meta.get("a2c_tool_name"), str) else tool["name"]
+        """The name that its MCP server gave."""
         self.description = str(tool.get("description") or "")
         self.input_schema = tool.get("params_schema") or {}
         self.output_schema = tool.get("return_schema")
@@ -436,14 +438,11 @@ class Toolbox:
         except TypeError:  # one of them is not a valid tool, and nothing was changed
             self._update((), gone)
             for tool in new.values():
-                self._add(tool)
-
-    def _add(self, tool: RemoteTool) -> None:
-        try:
-            self._update([tool])
-        except TypeError as error:
-            del self._shown[tool.name]
-            logger.warning("%s of %s is left out: %s", tool.name, tool.origin, error)
+                try:
+                    self._update([tool])
+                except TypeError as error:
+                    del self._shown[tool.name]
+                    logger.warning("%s of %s is left out: %s", tool.name, tool.origin, error)
 
     def _update(self, add: Iterable[RemoteTool], remove: Iterable[str] = ()) -> None:
         """Change the registry. A second change during it is that of another listener, so local names are read again."""

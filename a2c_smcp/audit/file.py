@@ -130,7 +130,10 @@ class AuditFile:
 
     def _continue_chain(self) -> dict[str, Any]:
         end, begun, self._number, torn = chain_end(self.path)
-        self._drop_torn(torn)
+        if torn:
+            os.ftruncate(self._file, self._size - torn)
+            self._size -= torn
+            logger.warning("the last line of %s was cut by a crash, and is dropped", self.path)
         kept = KeptState.of_bytes(os.read(self._state, 128))
         is_known = kept is not None or self._number == 0
         if not is_known:
@@ -154,12 +157,6 @@ class AuditFile:
             return _opened()
         older = [file.name for file in rotated(self.path) if not is_cut]
         return _opened(Continued(*self._chain.state, older[-1] if older else None).facts())
-
-    def _drop_torn(self, size: int) -> None:
-        if size:
-            os.ftruncate(self._file, self._size - size)
-            self._size -= size
-            logger.warning("the last line of %s was cut by a crash, and is dropped", self.path)
 
     def now(self) -> str:
         """The time of an entry, in UTC."""
@@ -215,7 +212,12 @@ class AuditFile:
             self._writing.failed(f"the audit file cannot be written: {why}")
             return
         if self._writing.trouble:
-            self._recover()
+            lost, self._lost_before = self.lost - self._lost_before, self.lost
+            logger.warning("the audit file %s is written again; %d entries were lost", self.path, lost)
+            self._writing.succeeded()
+            if lost:
+                self.write({"event": "audit lost", "entries": lost})
+                self._flush()
         if (self._size >= self._largest or self._rotating.trouble) and self._rotating.is_due:
             self._try_to_rotate()
 
@@ -288,14 +290,6 @@ class AuditFile:
         self._timer = None
         self._flush()
         self._schedule()
-
-    def _recover(self) -> None:
-        lost, self._lost_before = self.lost - self._lost_before, self.lost
-        logger.warning("the audit file %s is written again; %d entries were lost", self.path, lost)
-        self._writing.succeeded()
-        if lost:
-            self.write({"event": "audit lost", "entries": lost})
-            self._flush()
 
     def _try_to_rotate(self) -> None:
         try:

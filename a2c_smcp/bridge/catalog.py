@@ -18,9 +18,11 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from a2c_smcp.bridge.apps import has_page
 from a2c_smcp.bridge.names import GivenNames, OfferedTool, Owner, SharedTool, Target, Yields
 from a2c_smcp.bridge.search import ToolIndex
 from a2c_smcp.errors import BadRequest
+from a2c_smcp.registry.tool_info import is_for_models
 from a2c_smcp.registry.toolset import unknown_tool
 
 # Adds an argument to a tool's schema: the same values are valid as before, with this argument beside them.
@@ -243,7 +245,8 @@ def group_tools(
     singles: list[OfferedTool] = []
     by_name: defaultdict[str, defaultdict[str, list[OfferedTool]]] = defaultdict(lambda: defaultdict(list))
     for offer in offers:
-        by_name[offer.target.tool][_schema_digest(offer.listing)].append(offer)
+        is_alone = has_page(offer.listing)  # a page belongs to one computer
+        (singles if is_alone else by_name[offer.target.tool][_schema_digest(offer.listing)]).append(offer)
     for tool, by_schema in by_name.items():
         most, *others = sorted(by_schema.items(), key=lambda item: (-len(item[1]), item[0]))
         wanted = {SharedTool(tool): most} | {SharedTool(tool, schema): (schema, same) for schema, same in others}
@@ -397,16 +400,29 @@ class Catalog:
         return (tool.target if isinstance(tool, OfferedTool) else tool), dict(arguments)
 
     def search(self, query: str, limit: int) -> list[dict[str, Any]]:
-        """The tools that fit a query best, the best first, as `listings` has them without a search."""
-        return [self._listings[number] for number in self._index.search(query, limit)]
+        """The tools for models that fit a query best, the best first, as `listings` has them without a search."""
+        return [self._searched[number][0] for number in self._index.search(query, limit)]
+
+    def tools_of(self, computer: str) -> Iterator[tuple[Target, tuple[str, str | None]]]:
+        """The tools of a computer: for each its name here, and the argument that names the computer if it is shared."""
+        for name, tool in self._tools.items():
+            if computer in _computers_of(tool):
+                argument = tool.argument if isinstance(tool, ToolGroup) else None
+                yield Target(computer, _own_name(tool)), (name, argument)
 
     @cached_property
     def _listings(self) -> list[dict[str, Any]]:
         return [{"name": name, **_titled(tool)} for name, tool in self._tools.items()]
 
     @cached_property
+    def _searched(self) -> list[tuple[dict[str, Any], str]]:
+        """The tools for models, and the computers that have them."""
+        listed = zip(self._listings, self._tools.values(), strict=True)
+        return [(listing, " ".join(_computers_of(tool))) for listing, tool in listed if is_for_models(listing)]
+
+    @cached_property
     def _index(self) -> ToolIndex:
-        return ToolIndex(self._listings, [" ".join(_computers_of(tool)) for tool in self._tools.values()])
+        return ToolIndex([listing for listing, _ in self._searched], [computers for _, computers in self._searched])
 
     @cached_property
     def _computers(self) -> Mapping[str, Collection[str]]:

@@ -18,7 +18,7 @@ from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.errors import BadRequest, ComputerNotFound, SMCPError
 from a2c_smcp.loops import LoopIsRunning, OwnedTasks
 from a2c_smcp.registry.content import RawResult
-from a2c_smcp.registry.entries import TEXT, BothWays, ResourceEntry
+from a2c_smcp.registry.sources import TEXT, BothWays, ResourceEntry
 
 GET_DESKTOP = "get_desktop"
 _MOST_WINDOWS = 1000

@@ -100,10 +100,15 @@ def spellings(owner: Owner) -> Iterator[str]:
         yield from (_ending(name, f"_{number}") for number in count(2))
         return
     yield plain
-    front = f"{_computer(owner.computer)}{_BETWEEN}"
+    front = computer_prefix(owner.computer)
     room, tool = LONGEST - len(front), plain.lstrip("_")
     yield front + (tool if len(tool) <= room else _marked(tool, owner.tool, room))
     yield from (front + _marked(tool, f"{owner.tool}\0{number}", room) for number in count(2))
+
+
+def computer_prefix(computer: str) -> str:
+    """The beginning of names that only tools of this computer may have."""
+    return f"{_computer(computer)}{_BETWEEN}"
 
 
 def _ending(name: str, end: str) -> str:

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, Reconnect
 from a2c_smcp.agent.toolbox import RemoteTool
+from a2c_smcp.bridge.apps import has_page, with_own_page
 from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, catalog
 from a2c_smcp.bridge.desktops import GET_DESKTOP, DesktopResources
 from a2c_smcp.bridge.names import GivenNames, OfferedTool, Target
@@ -34,8 +35,7 @@ from a2c_smcp.errors import (
     Unavailable,
 )
 from a2c_smcp.loops import cancel_and_wait
-from a2c_smcp.registry.readable_registry import ReadableChange
-from a2c_smcp.registry.tool_registry import Listeners
+from a2c_smcp.registry.tool_registry import Listeners, ReadableChange
 
 logger = logging.getLogger(__name__)
 
@@ -422,6 +422,19 @@ class BridgedOffice:
         server = tool.get("mcp_server") or tool.get("bundle_id")
         return server if isinstance(server, str) else None
 
+    def tools_of(self, computer: str, mcp_server: str, options: CatalogOptions) -> dict[str, tuple[str, str | None]]:
+        """The tools of an MCP server: by the name that it gave, the name here, and the argument for the computer."""
+        found = {}
+        for target, name in self.catalog(options).tools_of(computer):
+            if self.server_of(target) == mcp_server:
+                found[self._tools[target].own_name] = name
+        return found
+
+    @property
+    def has_apps(self) -> bool:
+        """True if a tool has a page."""
+        return any(has_page(tool.meta) for _, tool in self.agent.registry.items() if isinstance(tool, RemoteTool))
+
     # Its state, in words
 
     @property
@@ -525,10 +538,13 @@ class BridgedOffice:
         """A tool as MCP lists it, without its name. It is made once for each."""
         listing = self._listings.get(tool)
         if listing is None:
-            listing = self._listings[tool] = {
+            listing = {
                 "description": tool.description,
                 "inputSchema": {"type": "object", **tool.input_schema},
                 **({"outputSchema": tool.output_schema} if tool.output_schema else {}),
                 **tool.meta,
             }
+            if server := self.server_of(Target(tool.seat.computer, tool.tool["name"])):
+                listing = with_own_page(listing, tool.seat.computer, server)
+            self._listings[tool] = listing
         return listing

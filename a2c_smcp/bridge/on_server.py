@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+from a2c_smcp import __version__
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge.bridge import Bridge
 from a2c_smcp.bridge.office import BridgeOptions
@@ -457,3 +459,52 @@ def _base(scope: Scope) -> str:
     scheme = proto if proto in ("http", "https") else scope["scheme"]
     host = header(scope, b"x-forwarded-host").partition(",")[0].strip() or header(scope, b"host")
     return f"{scheme}://{quote(host, safe=':[]')}{scope.get('root_path', '')}"
+
+
+# The card of a Server (SEP-2127), for programs that look for MCP servers: it says how an office is reached, and has no
+# name of one and no secret. MCP reserves the path behind the URL of an MCP server; crawlers ask for the other one.
+
+CARD_PATH = "/.well-known/mcp/server-card.json"
+_CARD_OF_OFFICE = "/server-card"
+_CARD_HEADERS = [
+    (b"content-type", b"application/mcp-server-card+json"),
+    (b"access-control-allow-origin", b"*"),
+    (b"cache-control", b"no-store"),  # it has the host that the client asked for
+]
+
+
+class ServerCard:
+    """An ASGI application for `CARD_PATH`. It needs no key, and says whether MCP clients do."""
+
+    def __init__(self, *, needs_key: bool) -> None:
+        key = {"name": "Authorization", "description": "`Bearer` and a key of this Server", "isSecret": True}
+        self._headers: dict[str, Any] = {"headers": [{**key, "isRequired": True}]} if needs_key else {}
+
+    def beside(self, offices: ASGIApp) -> ASGIApp:
+        """The application of all offices, each with the card at its own URL."""
+
+        async def both(scope: Scope, receive: Receive, send: Send) -> None:
+            is_card = scope["type"] == "http" and scope["method"] == "GET" and scope["path"].endswith(_CARD_OF_OFFICE)
+            await (self if is_card else offices)(scope, receive, send)
+
+        return both
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = json.dumps(self._card(_base(scope))).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": _CARD_HEADERS})
+        await send({"type": "http.response.body", "body": body})
+
+    def _card(self, base: str) -> dict[str, Any]:
+        host = re.sub(r"[^A-Za-z0-9.-]+", "-", urlsplit(base).hostname or "")
+        office = {"description": "The office whose computers are used", "isRequired": True}
+        remote = {"type": "streamable-http", "url": f"{base}{MCP_PATH}/{{office}}", "variables": {"office": office}}
+        return {
+            "$schema": "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json",
+            "name": f"{'.'.join(reversed(host.split('.')))}/a2c-smcp",
+            "version": __version__,
+            "title": "A2C Server",
+            "description": "Tools, resources and prompts of the computers in an office",
+            "remotes": [{**remote, **self._headers}],
+        }

@@ -3,7 +3,7 @@
 The agent's registry lists them under the URIs and names that clients see. A resource that no server lists may still be
 read: if a tool's result has linked to it, from the MCP server of that tool; else, if only one MCP server of the office
 has resources, from that one. A link whose URI means a resource of another server here, or is a link of another one,
-becomes `a2c://COMPUTER/SERVER/URI`, which can always be read.
+becomes `a2c://COMPUTER/SERVER/URI`, which can always be read. One to a page of an app (`ui://`) always does.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, ReadOptions
 from a2c_smcp.agent.desktops import Seat
-from a2c_smcp.agent.reading.answers import QualifiedURI, uri_prefix, with_prefix
+from a2c_smcp.agent.reading.answers import APP_SCHEME, QualifiedURI, qualified, with_prefix
 from a2c_smcp.agent.reading.registry_sync import ReadablePlace
+from a2c_smcp.bridge.apps import OwnTools, with_own_calls, with_own_page
 from a2c_smcp.bridge.names import Target
 from a2c_smcp.errors import ResourceNotFound
 from a2c_smcp.protocol.operations import GET_PROMPT, READ_RESOURCE, MCPOperation
-from a2c_smcp.registry.entries import ResourceEntry, TemplateEntry
+from a2c_smcp.registry.sources import ResourceEntry, TemplateEntry
 
 _MOST_LINKS = 10_000
 
@@ -31,8 +32,13 @@ class Readables:
         self._agent, self._office = agent, office
         self._links: OrderedDict[str, ReadablePlace] = OrderedDict()
 
-    async def ask(self, operation: MCPOperation, params: Mapping[str, Any], options: ReadOptions) -> dict[str, Any]:
-        """MCP's result of a client's request, or its `InputRequiredResult`. Raises `ResourceNotFound` and others."""
+    async def ask(
+        self, operation: MCPOperation, params: Mapping[str, Any], options: ReadOptions, tools: OwnTools
+    ) -> dict[str, Any]:
+        """MCP's result of a client's request, or its `InputRequiredResult`. Raises `ResourceNotFound` and others.
+
+        `tools` are those that the pages of apps may call.
+        """
         place = self._place(operation, params)
         if place is None:
             return await self._agent.registry.answer(operation, params)
@@ -48,7 +54,8 @@ class Readables:
         if isinstance(messages := result.get("messages"), list):
             linked = [self._with_linked_content(place.seat, place.mcp_server, message) for message in messages]
             return {**result, "messages": linked}
-        return with_prefix(place.prefix, result)
+        result = with_prefix(place.prefix, result)
+        return with_own_calls(result, place.seat.computer, place.mcp_server, tools)
 
     def _place(self, operation: MCPOperation, params: Mapping[str, Any]) -> ReadablePlace | None:
         """The place to ask for it; `None` if the registry answers."""
@@ -62,6 +69,7 @@ class Readables:
         content = result.get("content")
         if mcp_server is None or not isinstance(content, list):
             return result
+        result = with_own_page(result, target.computer, mcp_server)
         seat = Seat(self._office, target.computer)
         return {**result, "content": [self._linked(seat, mcp_server, block) for block in content]}
 
@@ -82,6 +90,8 @@ class Readables:
         uri = item.get("uri")
         if not isinstance(uri, str):
             return item
+        if uri.startswith(APP_SCHEME):
+            return {**item, "uri": qualified(uri, seat.computer, mcp_server)}
         place = ReadablePlace(seat, mcp_server, uri)
         known = self._known(uri) or self._links.setdefault(uri, place)
         if uri in self._links:
@@ -89,7 +99,7 @@ class Readables:
         while len(self._links) > _MOST_LINKS:
             self._links.popitem(last=False)
         is_ours = (known.seat, known.mcp_server) == (seat, mcp_server)
-        return item if is_ours else {**item, "uri": f"{uri_prefix(seat.computer, mcp_server)}{uri}"}
+        return item if is_ours else {**item, "uri": qualified(uri, seat.computer, mcp_server)}
 
     def _find(self, uri: str) -> tuple[ResourceEntry | TemplateEntry | None, ReadablePlace | None]:
         """The entry of a resource, if it has one, and its place; `None` for one of the bridge itself."""

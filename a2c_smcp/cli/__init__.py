@@ -11,7 +11,11 @@ __all__ = ["main"]
 
 def main() -> None:
     """Runs the command line; says how to get it where its extra is not installed."""
-    _fill_closed_streams()
+    # Open the null device for each standard stream that is closed: the next file or socket would take its place.
+    for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+            os.set_inheritable(getattr(sys, name).fileno(), True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a code page that lacks a character shows its number
             stream.reconfigure(errors="backslashreplace")
@@ -29,11 +33,3 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(1)
     carry_out(app, sys.argv[1:])
-
-
-def _fill_closed_streams() -> None:
-    """Open the null device for each standard stream that is closed: the next file or socket would take its place."""
-    for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
-            os.set_inheritable(getattr(sys, name).fileno(), True)

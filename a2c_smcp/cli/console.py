@@ -17,7 +17,7 @@ from a2c_smcp.cli.options import option
 from a2c_smcp.cli.terminal import Say
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.watch import ConfigurationChanges
-from a2c_smcp.computer.consent.pending import PendingApprovals, PendingQuestions
+from a2c_smcp.computer.consent.approval import PendingApprovals, PendingQuestions
 from a2c_smcp.computer.consent.rules import seconds_in
 from a2c_smcp.computer.socketio.client import ConnectionEvent
 from a2c_smcp.mcp_host.status import State

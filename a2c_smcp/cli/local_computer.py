@@ -9,6 +9,7 @@ import asyncio
 import gc
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +18,9 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 from a2c_smcp.audit.file import AuditFile
 from a2c_smcp.cli.console import ConnectionReporter, ConsoleOptions, ServedConsole
-from a2c_smcp.cli.errors import Failed, WrongUse
+from a2c_smcp.cli.errors import Failed, WrongUse, file_error
 from a2c_smcp.cli.form import Questions
 from a2c_smcp.cli.options import AuditOptions, E2EOption, check_folder, option
-from a2c_smcp.cli.policy_source import PolicySource
 from a2c_smcp.cli.prompt.grants import Grants
 from a2c_smcp.cli.prompt.owner import InteractiveOwner
 from a2c_smcp.cli.setup_files import read_setups
@@ -35,18 +35,95 @@ from a2c_smcp.computer.configuration.watch import (
     digest_of_configuration,
     trusting,
 )
-from a2c_smcp.computer.consent.approval import approve_all
+from a2c_smcp.computer.consent.approval import PendingApprovals, PendingQuestions, approve_all
+from a2c_smcp.computer.consent.changes import digest_of_policy, watch_policy
 from a2c_smcp.computer.consent.decision import warnings_about
-from a2c_smcp.computer.consent.pending import PendingApprovals, PendingQuestions
-from a2c_smcp.computer.consent.rules import seconds_in
+from a2c_smcp.computer.consent.rules import AccessPolicy, read_policy, seconds_in
 from a2c_smcp.computer.recording import recorded
 from a2c_smcp.computer.secrets.logs import MaskFilter
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError
-from a2c_smcp.files import default_folder
+from a2c_smcp.files import default_folder, remedy_for
 from a2c_smcp.loops import stop_on_signals
 from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.status import State
+
+# Where the policy of this machine's Computer comes from: a file that is watched, and options.
+
+ReadOnly = Annotated[bool, option(None, "--read-only", "Agents may only call tools that are known to change nothing.")]
+TrustHints = Annotated[
+    list[str] | None,
+    option(
+        None,
+        "--trust-hints",
+        "MCP server whose own word counts on what its tools change; repeat for more.",
+        show_default=False,
+        metavar="SERVER",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySource:
+    """The file of the policy, and what options add to it. Raises `WrongUse` for --trust-hints alone."""
+
+    policy: Annotated[
+        Path | None,
+        option(
+            None,
+            "--policy",
+            "File of rules and budgets: who may call what, and how often.",
+            show_default=False,
+            metavar="FILE",
+        ),
+    ] = None
+    read_only: ReadOnly = False
+    trust_hints: TrustHints = None
+
+    def __post_init__(self) -> None:
+        if self.trust_hints and not self.is_given:
+            raise WrongUse("--trust-hints decides nothing by itself", "Give --policy FILE or --read-only with it.")
+
+    @property
+    def is_given(self) -> bool:
+        """True if there is a policy; without one, servers decide by `auto_apply` alone."""
+        return bool(self.policy or self.read_only)
+
+    def at_start(self) -> AccessPolicy | None:
+        """The policy at the start of a program, if there is one. Raises `WrongUse`."""
+        try:
+            return self.read() if self.is_given else None
+        except ConfigError as error:
+            raise file_error(error) from None
+
+    def read(self) -> AccessPolicy:
+        """Raises `ConfigError`."""
+        if self.policy and (remedy := remedy_for(self.policy)):
+            raise ConfigError(
+                f"{self.policy}: can be changed by others on this machine, and is not used; run: {remedy}"
+            )
+        policy = read_policy(self.policy) if self.policy else AccessPolicy()
+        return policy.with_options(read_only=self.read_only, trust_hints=tuple(self.trust_hints or ()))
+
+    async def check_refused(self, policy: AccessPolicy, consent: Consent | None) -> None:
+        """Ask again about a change that the owner has not accepted: a restart does not accept it. Raises `Failed`."""
+        if self.policy is None or not (lines := self._refused(self.policy).lines_of(policy)):
+            return
+        if consent is None or await consent(lines) is not True:
+            raise Failed(
+                f"{self.policy} holds a change that its owner has not agreed to: {'; '.join(lines)}",
+                "Correct the file, or start on a terminal and say yes; --trust-changes agrees to everything.",
+            )
+        self._refused(self.policy).clear()
+
+    async def watch(self, computer: Computer, say: Callable[[str], None], consent: Consent | None) -> None:
+        """Follow the file until cancelled."""
+        if self.policy:
+            await watch_policy(computer, self.policy, self.read, say, consent, self._refused(self.policy))
+
+    def _refused(self, path: Path) -> RefusedChanges[AccessPolicy]:
+        return RefusedChanges([path], digest_of_policy)
+
 
 Desktop: TypeAlias = Literal["subscribed", "any"]
 """The default for servers whose entry has no `desktop`."""
@@ -228,7 +305,11 @@ class LocalComputer:
         return sorted(self._starting)
 
     def _fill(self) -> None:
-        _mask_logs(self.computer, self._terminal)
+        # Mask secrets in logs, and write logs through the terminal, so that they do not interrupt a prompt.
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(MaskFilter(self.computer.mask))
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(self._terminal)
         self.computer.define_inputs(self._configuration.inputs.values())
         for server in self._configuration.servers.values():
             self.computer.add_server(server)
@@ -243,7 +324,12 @@ class LocalComputer:
     async def serve(self, url: str, office: str, on_connection: Say | None = None, **link: Any) -> None:
         """Run until a signal. Raises the error with which the Server refuses this computer for good."""
         await self._check_refused()
-        self._use_scanners()
+        # Use the scanners of the command line, then those of the files. To import one runs it. Raises `Failed`.
+        try:
+            self.computer.scanners.give(self._options.owner.scanner or ())
+            self.computer.scanners.configure(self._configuration.scanners)
+        except ConfigError as error:
+            raise Failed(error.message, "Correct or leave out the scanner.") from None
         if self.computer.gate:
             await self._options.owner.policy.check_refused(self.computer.gate.policy, self._consent)
         gc.freeze()  # imported modules stay for ever: the collector need not visit them
@@ -258,14 +344,6 @@ class LocalComputer:
                 await stack.enter_async_context(self._pages.serving(office))
             await self._serve(url, office, on_connection or self._terminal.show, **link)
 
-    def _use_scanners(self) -> None:
-        """Use the scanners of the command line, then those of the files. To import one runs it. Raises `Failed`."""
-        try:
-            self.computer.scanners.give(self._options.owner.scanner or ())
-            self.computer.scanners.configure(self._configuration.scanners)
-        except ConfigError as error:
-            raise Failed(error.message, "Correct or leave out the scanner.") from None
-
     async def _serve(self, url: str, office: str, say: Say, **link: Any) -> None:
         report = ConnectionReporter(say, self._pages, url=Endpoint(url=url).shown_url, office=office)
         if self._owner is None and self._pages:  # at the prompt, the prompt keeps what is allowed for good
@@ -274,7 +352,20 @@ class LocalComputer:
         serve = partial(self._owner.serve, self.computer, self._changes) if self._owner else self.computer.run
         serving = asyncio.create_task(serve(url, office=office, on_connection=report, **link))
         watching = asyncio.create_task(self._watch())
-        await self._until_stopped(serving, watching)
+        stop = stop_on_signals()
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        self._is_stopping = True
+        if stop.is_set():
+            self._progress.end()
+            if self._terminal.console:
+                self._terminal.show("stopping (Ctrl-C again stops at once)", event="stopping")
+        for task in (watching, stopping, serving):
+            task.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await asyncio.wait([serving])
+        if not serving.cancelled():
+            serving.result()
 
     async def _serve_metrics(self, stack: AsyncExitStack, port: int, audit: AuditFile | None) -> None:
         """Serve metrics until the stack ends. Raises `Failed`."""
@@ -308,25 +399,6 @@ class LocalComputer:
             )
         self._refused.clear()
 
-    async def _until_stopped(self, serving: asyncio.Task[None], watching: asyncio.Task[None]) -> None:
-        stop = stop_on_signals()
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-        self._is_stopping = True
-        if stop.is_set():
-            self._on_stop()
-        for task in (watching, stopping, serving):
-            task.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        await asyncio.wait([serving])
-        if not serving.cancelled():
-            serving.result()
-
-    def _on_stop(self) -> None:
-        self._progress.end()
-        if self._terminal.console:
-            self._terminal.show("stopping (Ctrl-C again stops at once)", event="stopping")
-
     def _on_state(self, name: str, state: State, reason: str) -> None:
         (self._owner.on_state if self._owner else self._progress)(name, state, reason)
         if self._pages:
@@ -336,14 +408,6 @@ class LocalComputer:
         is_ending = self._is_stopping or (self._owner is not None and self._owner.has_quit)
         if not self._starting and not is_ending:
             self.settled.set()
-
-
-def _mask_logs(computer: Computer, terminal: Terminal) -> None:
-    """Mask secrets in logs, and write logs through the terminal, so that they do not interrupt a prompt."""
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(MaskFilter(computer.mask))
-        if isinstance(handler, logging.StreamHandler):
-            handler.setStream(terminal)
 
 
 def _read(paths: list[Path], terminal: Terminal) -> Configuration:

@@ -19,8 +19,14 @@ from typing import Any
 
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.setup_files import find_running_up
-from a2c_smcp.computer.configuration.edit import BYTE_ORDER_MARK, unified_diff, with_member, without_member
-from a2c_smcp.computer.configuration.files import loads, significant_tokens
+from a2c_smcp.computer.configuration.files import (
+    BYTE_ORDER_MARK,
+    loads,
+    significant_tokens,
+    unified_diff,
+    with_member,
+    without_member,
+)
 from a2c_smcp.computer.configuration.programs import PROGRAMS, Program
 from a2c_smcp.computer.configuration.target import read_whole, write_text
 from a2c_smcp.computer.secrets.mask import MASKED

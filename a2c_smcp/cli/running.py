@@ -11,7 +11,7 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from a2c_smcp.cli.logs import write_the_rest
 from a2c_smcp.cli.terminal import Terminal
@@ -35,18 +35,14 @@ async def unless_stopped(work: Coroutine[Any, Any, None], terminal: Terminal) ->
     try:
         await asyncio.wait([working])
     except asyncio.CancelledError:
-        _quit(terminal)
+        # Exit without waiting for tasks or for a Server that does not answer.
+        terminal.take_away()
+        sys.stdout.flush()
+        write_the_rest()
+        os._exit(1)
     if not working.cancelled():
         working.result()
     return working.cancelled()
-
-
-def _quit(terminal: Terminal) -> NoReturn:
-    """Exit without waiting for tasks or for a Server that does not answer."""
-    terminal.take_away()
-    sys.stdout.flush()
-    write_the_rest()
-    os._exit(1)
 
 
 async def supervise(

@@ -185,12 +185,6 @@ def own_fingerprint(terminal: Terminal) -> str | None:
         return None
 
 
-def key_line(role: DeviceRole, name: str, office: str, fingerprint: str) -> str:
-    """For the operator of the Server: makes a key that only this device can use."""
-    scope = ("--role", role, "--name", name, "--office", office)
-    return command_line("key", "--principal", name, *scope, "--device", fingerprint)
-
-
 def trust_line(role: DeviceRole, name: str, office: str, url: str, fingerprint: str) -> str:
     """For the other side of sealed calls: knows this device beforehand."""
     return command_line("device", "trust", fingerprint, role, name, "--office", office, "--url", url)
@@ -200,7 +194,9 @@ def pairing_lines(fingerprint: str, name: str, office: str, url: str, *, has_own
     """Lines that pair this computer with a Server that others run, and with agents; only with --log-level info."""
     if not logging.getLogger().isEnabledFor(logging.INFO):
         return []
-    key = key_line("computer", name, office, fingerprint)
+    # For the operator of the Server: makes a key that only this device can use.
+    scope = ("--role", "computer", "--name", name, "--office", office)
+    key = command_line("key", "--principal", name, *scope, "--device", fingerprint)
     trust = trust_line("computer", name, office, url, fingerprint)
     return [
         *([] if has_own_server else [f"to bind its key to this device, at the Server:\n  {key}"]),

@@ -113,8 +113,15 @@ class Terminal:
             sys.stderr.write("\n")
             raise
         finally:
-            _set_modes(modes)
-            self._release()
+            if modes:
+                import termios
+
+                termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
+            with self._lock:
+                held, self._held = self._held or (), None
+                for action in held:
+                    self._do(action)
+                self._raise()
 
     @contextmanager
     def lent(self, show: Callable[[Callable[[], None]], None]) -> Iterator[None]:
@@ -135,13 +142,6 @@ class Terminal:
                 self._show(action)
             else:
                 action()
-
-    def _release(self) -> None:
-        with self._lock:
-            held, self._held = self._held or (), None
-            for action in held:
-                self._do(action)
-            self._raise()
 
     def _write(self, text: str) -> None:
         if self._live and self.console:
@@ -188,13 +188,6 @@ def _modes() -> list[Any] | None:
     except ModuleNotFoundError:  # Windows
         return None
     return termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
-
-
-def _set_modes(modes: list[Any] | None) -> None:
-    if modes:
-        import termios
-
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
 
 
 _GAP = 2

@@ -43,34 +43,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "a2c_smcp.protocol.questions",
-    "ApprovalRequest": "a2c_smcp.computer.consent.approval",
-    "Approvals": "a2c_smcp.computer.consent.approval",
-    "BlobLimits": "a2c_smcp.computer.content.blob_handles",
-    "CallOptions": "a2c_smcp.computer.calls.incoming",
-    "Caller": "a2c_smcp.computer.consent.approval",
-    "Computer": "a2c_smcp.computer.computer",
-    "ComputerOptions": "a2c_smcp.computer.owner",
-    "Configuration": "a2c_smcp.computer.configuration.files",
-    "DecisionFor": "a2c_smcp.computer.consent.approval",
-    "HostLimits": "a2c_smcp.mcp_host.limits",
-    "InputState": "a2c_smcp.computer.configuration.resolver",
-    "Inputs": "a2c_smcp.computer.configuration.resolver",
-    "Question": "a2c_smcp.protocol.questions",
-    "ServerStatus": "a2c_smcp.mcp_host.status",
-    "SignInFailed": "a2c_smcp.mcp_host.failures",
-    "Window": "a2c_smcp.computer.desktop.organize",
-    "organize_desktop": "a2c_smcp.computer.desktop.organize",
-    "parse_configuration": "a2c_smcp.computer.configuration.files",
-    "read_configuration": "a2c_smcp.computer.configuration.files",
+    "computer.calls.incoming": ("CallOptions",),
+    "computer.computer": ("Computer",),
+    "computer.configuration.files": ("Configuration", "parse_configuration", "read_configuration"),
+    "computer.configuration.resolver": ("InputState", "Inputs"),
+    "computer.consent.approval": ("ApprovalRequest", "Approvals", "Caller", "DecisionFor"),
+    "computer.content.blob_handles": ("BlobLimits",),
+    "computer.desktop.organize": ("Window", "organize_desktop"),
+    "computer.owner": ("ComputerOptions",),
+    "mcp_host.failures": ("SignInFailed",),
+    "mcp_host.limits": ("HostLimits",),
+    "mcp_host.status": ("ServerStatus",),
+    "protocol.questions": ("Answer", "Question"),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: the MCP SDK takes long to import, and many commands only read a configuration."""
-    if name not in _HOMES:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from a2c_smcp.installation import needs_extra
 
     with needs_extra("computer", "a Computer"):
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(f"a2c_smcp.{home}"), name)

@@ -12,14 +12,13 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from a2c_smcp.device_events import Sealing
-from a2c_smcp.devices.identity import Identity, IdentityStore, Voucher
-from a2c_smcp.devices.known import KnownDevices, KnownPeer
-from a2c_smcp.devices.signing import ANSWER, ReplyKey, SealingKey, reply_key, seal_reply
-from a2c_smcp.devices.statement import state
+from a2c_smcp.devices.identity import Identity, IdentityStore, KnownDevices, KnownPeer, Voucher
+from a2c_smcp.devices.signing import ANSWER, ReplyKey, SealingKey, reply_key, seal_reply, state
 from a2c_smcp.devices.transcript import CallAddress
 from a2c_smcp.errors import BadRequest, Outcome, RateLimited, SealedToUnknownKey, SealingRequired
 from a2c_smcp.protocol.codec import MAX_TIMEOUT, Encoded, dumps
@@ -211,35 +210,27 @@ async def load_device(e2e: Sealing, sign: bool, folder: Path | None, identity: I
     It takes a thread: a keyring may be asking its owner.
     """
     if identity is not None:
-        return ComputerDevice(identity, (), KnownDevices(folder), e2e, sign=sign)
+        return ComputerDevice(identity, (), KnownDevices(folder), e2e, signs=sign)
     stored = await asyncio.to_thread(IdentityStore("computer", folder).load_or_make)
-    return ComputerDevice(stored.identity, stored.was, KnownDevices(folder), e2e, sign=sign)
+    return ComputerDevice(stored.identity, stored.was, KnownDevices(folder), e2e, signs=sign)
 
 
+@dataclass(eq=False)
 class ComputerDevice:
     """The keys of a computer, and the agents that it serves. With `signs`, its answers are signed.
 
     `requests` are those that were sealed to its keys.
     """
 
-    def __init__(
-        self,
-        identity: Identity,
-        was: Sequence[Voucher],
-        known: KnownDevices,
-        e2e: Sealing,
-        *,
-        sign: bool,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.identity = identity
-        self.e2e = e2e
-        self.signs = sign
+    identity: Identity
+    _was: Sequence[Voucher]
+    _known: KnownDevices
+    e2e: Sealing
+    signs: bool
+
+    def __post_init__(self) -> None:
         self.requests = SealedRequests()
-        self._was = was
-        self._known = known
-        self._clock = clock
-        self._key, self._made = SealingKey.generate(), clock()
+        self._key, self._made = SealingKey.generate(), time.monotonic()
         self._before: tuple[SealingKey, float] | None = None
 
     # Keys
@@ -263,7 +254,7 @@ class ComputerDevice:
         return SealedToUnknownKey(device=self.statement(nonce, office, agent, computer))
 
     def _renew(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         if now >= self._made + _RENEWAL:
             self._before = self._key, now + MAX_TIMEOUT + _MARGIN
             self._key, self._made = SealingKey.generate(), now
@@ -277,7 +268,7 @@ class ComputerDevice:
             return
         dropped = [self._key, *([self._before[0]] if self._before else [])]
         self._before = None
-        self._key, self._made = SealingKey.generate(), self._clock()
+        self._key, self._made = SealingKey.generate(), time.monotonic()
         for key in dropped:
             self.requests.forget_key(key.kid)
 

@@ -39,10 +39,10 @@ from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server, sour
 from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.manager import Manager
 from a2c_smcp.mcp_host.processes.environment import proxies
-from a2c_smcp.mcp_host.seen import SeenServers
 from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, ServerStatus, State
+from a2c_smcp.mcp_host.supervisor import SeenServers
 from a2c_smcp.mcp_host.transforms import Mapper, Transform, VRLScript
 from a2c_smcp.protocol.names import BundleIds
 from a2c_smcp.protocol.structure import ARGUMENTS
@@ -173,7 +173,11 @@ class HostedServers:
         with self._start_of(name):
             self._withdraw(name)
             asking = self._asking[name] = asyncio.ensure_future(self._filled(config))
-            await _finished(asking)
+            # Wait for a question. If the waiting is cancelled, so is the question.
+            try:
+                await asyncio.wait([asking])
+            finally:
+                asking.cancel()
             async with self._changing[name]:
                 if self._asking.get(name) is not asking:
                     return
@@ -397,14 +401,6 @@ async def _script(text: str) -> VRLScript:
         await script.close()
         raise
     return script
-
-
-async def _finished(asking: asyncio.Future[MCPServerConfig]) -> None:
-    """Wait for a question. If the waiting is cancelled, so is the question."""
-    try:
-        await asyncio.wait([asking])
-    finally:
-        asking.cancel()
 
 
 def _missing(name: str, reason: str) -> ServerStatus:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,11 +25,9 @@ from a2c_smcp.computer.device import ComputerDevice, OpenedData, Remembered, Rep
 from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.connection import Deferred
 from a2c_smcp.device_events import GET_DEVICE_EVENT, SEALED_EVENT
-from a2c_smcp.devices import signing
-from a2c_smcp.devices.identity import Voucher, fingerprint
-from a2c_smcp.devices.known import KnownPeer
-from a2c_smcp.devices.signing import OpenedRequest, open_request
-from a2c_smcp.devices.statement import vouchers_from_wire
+from a2c_smcp.devices import signing as signing
+from a2c_smcp.devices.identity import KnownPeer, Voucher, fingerprint
+from a2c_smcp.devices.signing import OpenedRequest, open_request, vouchers_from_wire
 from a2c_smcp.devices.transcript import CallAddress, decoded
 from a2c_smcp.errors import BadRequest, ResultGone, SMCPError
 from a2c_smcp.loops import OwnedTasks
@@ -63,28 +61,23 @@ class _Content(NamedTuple):
     was: tuple[Voucher, ...]
 
 
+@dataclass(eq=False)
 class SealedAnswers:
     """Stands before the answers of one computer in one office. `origin` is that of its Server.
 
-    `answer` begins an ordinary answer: to a plain request, or to one that was opened.
+    `_answer` begins an ordinary answer: to a plain request, or to one that was opened.
     """
 
-    def __init__(
-        self,
-        device: ComputerDevice,
-        name: str,
-        office: str,
-        origin: str,
-        answer: Callable[[str, dict[str, Any]], Deferred | Awaitable[Any]],
-        on_refused: Callable[[str, dict[str, Any], SMCPError], None],
-        mask: Mask,
-    ) -> None:
-        self._on_refused = on_refused
-        self._device = device
-        self._name, self._office, self._origin = name, office, origin
-        self._answer = answer
-        self._mask = mask
-        self._requests = device.requests
+    _device: ComputerDevice
+    _name: str
+    _office: str
+    _origin: str
+    _answer: Callable[[str, dict[str, Any]], Deferred | Awaitable[Any]]
+    _on_refused: Callable[[str, dict[str, Any], SMCPError], None]
+    _mask: Mask
+
+    def __post_init__(self) -> None:
+        self._requests = self._device.requests
         self._tasks = OwnedTasks()
 
     def room(self, largest: int) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 import aiohttp
 
-from a2c_smcp.computer.consent.pending import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
+from a2c_smcp.computer.consent.approval import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
 from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.escaping import one_line, shown_caller

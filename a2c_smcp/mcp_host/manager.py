@@ -11,16 +11,13 @@ from typing import Any, Self
 from a2c_smcp.errors import ServerNotFound
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig
 from a2c_smcp.mcp_host.failures import ServerExists
-from a2c_smcp.mcp_host.limits import HostLimits
-from a2c_smcp.mcp_host.message_limits import MAX_BYTES
+from a2c_smcp.mcp_host.limits import MAX_BYTES, HostLimits
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
-from a2c_smcp.mcp_host.seen import SeenServers
 from a2c_smcp.mcp_host.sessions.sdk_client import require_known_sdk
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.status import OnChange, OnServerEvent, OnServerLog, ServerStatus, State
-from a2c_smcp.mcp_host.supervisor import Supervisor
-from a2c_smcp.mcp_host.transports.http import StreamableTransport
-from a2c_smcp.mcp_host.transports.sse import SSETransport
+from a2c_smcp.mcp_host.supervisor import SeenServers, Supervisor
+from a2c_smcp.mcp_host.transports.http import SSETransport, StreamableTransport
 from a2c_smcp.mcp_host.transports.stdio import StdioTransport
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 

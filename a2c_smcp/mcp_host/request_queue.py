@@ -122,7 +122,10 @@ class RequestQueue:
             request.begin()
             result = self._noted(request, await session.call_tool(request))
         except CallTimeout:
-            self._count_timeout()
+            self._timeouts += 1
+            if self._timeouts >= self._policy.timeouts_in_a_row:
+                self._timeouts = 0
+                self._suspect()
             raise
         finally:
             self._release()
@@ -192,9 +195,3 @@ class RequestQueue:
     def _end_call(self) -> None:
         self.active -= 1
         self.last_used = self._loop.time()
-
-    def _count_timeout(self) -> None:
-        self._timeouts += 1
-        if self._timeouts >= self._policy.timeouts_in_a_row:
-            self._timeouts = 0
-            self._suspect()

@@ -18,14 +18,7 @@ import orjson
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_events import AnswerAction, LogLevel
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, EventSpec
-from a2c_smcp.protocol.names import (
-    MAX_INSTANCE,
-    MAX_TOOL_NAME,
-    MAX_WINDOW_URI,
-    MIN_INSTANCE,
-    fault_in,
-    fault_in_client,
-)
+from a2c_smcp.protocol.names import MAX_INSTANCE, MAX_TOOL_NAME, MAX_WINDOW_URI, MIN_INSTANCE, fault_in, fault_in_client
 from a2c_smcp.protocol.operations import MCP_OPERATIONS, Rule
 
 MAX_TIMEOUT = 3600

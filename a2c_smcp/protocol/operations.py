@@ -12,11 +12,11 @@ To add a request of MCP, such as `resources/stat`:
 3. a command in `cli/commands/agent.py`. (Work that is long has a module in `cli/agent/`.)
 
 That is all for what MCP servers of computers offer. If a registry offers it too, it needs two more: its answer
-(`ANSWERS` in `registry/readable_registry.py`), and the request to an MCP server of its own
-(`registry/remote/server_readables.py`). Add a line to `reference/features.py`.
+(`ANSWERS` in `registry/tool_registry.py`), and the request to an MCP server of its own
+(`registry/remote/server_tools.py`). Add a line to `reference/features.py`.
 
 A list is a row in `MCP_LISTS`, the fields of an entry in `computer/content/lists.py`, and, if registries show it, the
-class of its entries in `registry/entries.py`. A request of our own is a row, a typed method, and a line where the
+class of its entries in `registry/sources.py`. A request of our own is a row, a typed method, and a line where the
 computer answers it: in `computer/socketio/client.py`, or in `computer/content/requests.py` if it is about MCP servers.
 """
 

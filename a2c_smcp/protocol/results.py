@@ -7,14 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from a2c_smcp.errors import (
-    BadRequest,
-    CallCancelled,
-    CallTimeout,
-    RateLimited,
-    SMCPError,
-    TooLarge,
-)
+from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, RateLimited, SMCPError, TooLarge
 from a2c_smcp.protocol.codec import Encoded, dumps
 from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.protocol.questions import is_input_required

@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from a2c_smcp.loops import LoopIsRunning
 from a2c_smcp.protocol.questions import Answer, OnQuestion, Question
-from a2c_smcp.registry.calls.context import (
-    AsyncToolContext,
-    CannotAsk,
-    OnLog,
-    OnProgress,
-    ToolContext,
-    report_progress,
-)
+from a2c_smcp.registry.calls.context import AsyncToolContext, CannotAsk, OnLog, OnProgress, ToolContext, report_progress
 from a2c_smcp.registry.calls.hooks import Hook, OpenTelemetryHook, ToolCall
-from a2c_smcp.registry.calls.pipeline import QueueFull, ToolTimeout
+from a2c_smcp.registry.calls.pipeline import Limit, Policy, QueueFull, Retry, ToolTimeout
 from a2c_smcp.registry.content import (
     Audio,
     EmbeddedResource,
@@ -31,11 +24,10 @@ from a2c_smcp.registry.content import (
     ToolNeedsSignIn,
     ToolResult,
 )
-from a2c_smcp.registry.entries import UnknownPrompt, UnknownResource
 from a2c_smcp.registry.functions import FunctionTool, InvalidArguments
 from a2c_smcp.registry.planning.plan import BadPlan, Failure, PlanRun, StepOutcome, run_plan, run_plan_async
 from a2c_smcp.registry.registry import MCPRegistry
-from a2c_smcp.registry.rules import Limit, Policy, Retry
+from a2c_smcp.registry.sources import UnknownPrompt, UnknownResource
 from a2c_smcp.registry.toolset import UnknownTool
 
 if TYPE_CHECKING:

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 from a2c_smcp.errors import under_own_name
 from a2c_smcp.loops import is_cancelled
 from a2c_smcp.registry.calls.hooks import Hooks
+from a2c_smcp.registry.calls.pipeline import Limit, Policy, Retry, Rules
 from a2c_smcp.registry.functions import FunctionTool
-from a2c_smcp.registry.readable_registry import ReadableRegistry
-from a2c_smcp.registry.rules import Limit, Policy, Retry, Rules
-from a2c_smcp.registry.tool_registry import ToolRegistry
+from a2c_smcp.registry.tool_registry import ReadableRegistry, ToolRegistry
 
 if TYPE_CHECKING:
-    from a2c_smcp.registry.remote.mcp_server import ServerIdentity
+    from a2c_smcp.registry.remote.mcp_server import RegistryServer, ServerIdentity
     from a2c_smcp.registry.remote.server_tools import MCPServers, MCPServerTools, ServerOptions
     from a2c_smcp.registry.remote.servers import ServerConfig
-    from a2c_smcp.registry.remote.serving import RegistryServer
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -135,7 +133,7 @@ class MCPRegistry(ReadableRegistry):
         `identity` may have `version`, `title`, `description`, `instructions`, `website_url` and `icons`. `page_size` is
         the most items of a list in one answer.
         """
-        from a2c_smcp.registry.remote.serving import RegistryServer
+        from a2c_smcp.registry.remote.mcp_server import RegistryServer
 
         return RegistryServer(self, name, page_size=page_size, **identity)
 

@@ -55,6 +55,19 @@ def read_tool_info(tool: Any) -> ToolInfo:
     )
 
 
+def ui_of(listing: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What MCP Apps says of a tool, in a listing of it: its page, and who may call it."""
+    meta = listing.get("_meta")
+    ui = meta.get("ui") if isinstance(meta, Mapping) else None
+    return ui if isinstance(ui, Mapping) else {}
+
+
+def is_for_models(listing: Mapping[str, Any]) -> bool:
+    """False for a tool that only apps may call."""
+    visibility = ui_of(listing).get("visibility")
+    return not isinstance(visibility, list) or "model" in visibility
+
+
 def as_words(words: Iterable[str] | None) -> frozenset[str] | None:
     """A set of words. A single string is one word."""
     if words is None:

@@ -10,7 +10,7 @@ from a2c_smcp.errors import ToolForbidden, ToolNotFound
 from a2c_smcp.protocol.names import did_you_mean, similar_names
 from a2c_smcp.registry.calls.arguments import AsyncCall, SyncCall
 from a2c_smcp.registry.planning.provider_formats import in_format, portable_name
-from a2c_smcp.registry.tool_info import ToolInfo
+from a2c_smcp.registry.tool_info import ToolInfo, is_for_models
 
 MAX_QUOTED = 256
 MAX_DESCRIPTIONS = 64
@@ -73,13 +73,17 @@ class ToolSet:
         raise unknown_tool(name, [*self.allowed])
 
     def describe(self, format: str | None, tags: frozenset[str] | None) -> Any:  # noqa: A002
-        """The allowed tools with any of the tags, in a format of `FORMATS`. Cached: do not edit it."""
+        """The allowed tools with any of the tags, in a format of `FORMATS`. Cached: do not edit it.
+
+        Tools that only apps may call are in MCP's list alone, whose clients know apps.
+        """
         description = self._descriptions.get((format, tags))
         if description is None:
             chosen = [
                 tool.info for tool in self.allowed.values() if tags is None or not tags.isdisjoint(tool.info.tags)
             ]
-            description = in_format(format, chosen)
+            shown = chosen if format == "mcp" else [info for info in chosen if is_for_models(info.mcp_fields)]
+            description = in_format(format, shown)
             if len(self._descriptions) < MAX_DESCRIPTIONS:
                 self._descriptions[format, tags] = description
         return description

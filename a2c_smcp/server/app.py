@@ -37,9 +37,8 @@ from a2c_smcp.server.http_requests import (
     text_response,
 )
 from a2c_smcp.server.hub import Hub
-from a2c_smcp.server.observation.audit import ServerAudit
 from a2c_smcp.server.observation.happened import Observation
-from a2c_smcp.server.observation.telemetry import CallMetrics, record_call
+from a2c_smcp.server.observation.recording import CallMetrics, ServerAudit, record_call
 from a2c_smcp.server.settings import Settings
 from a2c_smcp.server.transport import asgi, sessions
 from a2c_smcp.server.transport.admission import ArrivingBytes, client_address

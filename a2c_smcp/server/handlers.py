@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from a2c_smcp.errors import ComputerNotFound, Unavailable
@@ -50,27 +51,19 @@ class ReceivedEvent(NamedTuple):
     number: int | None
 
 
+@dataclass(eq=False)
 class Handlers:
     """One handler for each action of the event table."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        relay: Relay,
-        notices: Notices,
-        seating: Seating,
-        limits: Limits,
-        observation: Observation,
-        *,
-        is_shared: bool,
-    ) -> None:
-        self._directory = directory
-        self._relay = relay
-        self._notices = notices
-        self._seating = seating
-        self._limits = limits
-        self._observation = observation
-        self._is_shared = is_shared
+    _directory: Directory
+    _relay: Relay
+    _notices: Notices
+    _seating: Seating
+    _limits: Limits
+    _observation: Observation
+    is_shared: bool
+
+    def __post_init__(self) -> None:
         self._by_action: dict[Action, Callable[[ReceivedEvent], Steps]] = {
             Action.JOIN: self._join,
             Action.LEAVE: self._leave,
@@ -109,7 +102,7 @@ class Handlers:
         if known and len(known.computers) > _MANY:
             yield asyncio.sleep(0)  # a long list takes long to write: one in a turn of the loop
         seats = yield from self._seats(received.connection)
-        office = yield from (wait(self._newest(office_id)) if self._is_shared else self._office(office_id))
+        office = yield from (wait(self._newest(office_id)) if self.is_shared else self._office(office_id))
         return answer_with(offices.list_room(received.event, seats, office, fields))
 
     def _cancel(self, received: ReceivedEvent) -> Steps:
@@ -153,7 +146,7 @@ class Handlers:
         try:
             route = self._relay.find(received.event, seats, around, received.envelope)
         except ComputerNotFound:
-            if not self._is_shared:
+            if not self.is_shared:
                 raise
             route = yield from wait(self._look_again(received, seats))
         received.connection.routes.keep(received.name, received.envelope.fields, route)

@@ -219,18 +219,15 @@ class _NamespaceChannel:
         if number is not None:
 
             def callback(*answer: object) -> None:
-                self._acked(number, answer)
+                assert self.connection
+                try:
+                    arguments, attachments = detach(list(answer))
+                    ack: Ack | Faulty = Ack(_SMCP, number, dumps(arguments).encode(), tuple(attachments))
+                except BadRequest as error:
+                    ack = Faulty(_SMCP, number, True, b"", Fault.MALFORMED, error.message)
+                asyncio.get_running_loop().call_soon(self._hub.acked, self.connection, ack)
 
         await self._namespace.emit(event, data, to=self._sid, callback=callback)
-
-    def _acked(self, number: int, answer: Sequence[object]) -> None:
-        assert self.connection
-        try:
-            arguments, attachments = detach(list(answer))
-            ack: Ack | Faulty = Ack(_SMCP, number, dumps(arguments).encode(), tuple(attachments))
-        except BadRequest as error:
-            ack = Faulty(_SMCP, number, True, b"", Fault.MALFORMED, error.message)
-        asyncio.get_running_loop().call_soon(self._hub.acked, self.connection, ack)
 
 
 def _resolve(ack: _AnsweredEvent) -> None:

@@ -110,26 +110,20 @@ class _Updates:
     newer: deque[float] = field(default_factory=deque)
 
 
+@dataclass(eq=False)
 class Notices:
     """Delivers notices. Updates of a computer that come too fast are merged; those of other kinds are refused.
 
     `announce` is given if offices may have members on other nodes.
     """
 
-    def __init__(
-        self,
-        connections: Connections,
-        background: OwnedTasks,
-        limits: Limits,
-        announce: Announce | None,
-        *,
-        older_to_all: bool = False,
-    ) -> None:
-        self._connections = connections
-        self._background = background
-        self._limits = limits
-        self._announce = announce
-        self._older_to_all = older_to_all
+    _connections: Connections
+    _background: OwnedTasks
+    _limits: Limits
+    _announce: Announce | None
+    older_to_all: bool
+
+    def __post_init__(self) -> None:
         self._updates: dict[str, _Updates] = {}
         self._unannounced: dict[EncodedNotice, None] = {}
         self._gathering: list[Connection] = []
@@ -152,7 +146,7 @@ class Notices:
         older_packet = event_packet(older, notice.body)
         for connection in others:
             send([connection], packet)
-            if self._older_to_all or connection.speaks_older_names:
+            if self.older_to_all or connection.speaks_older_names:
                 send([connection], older_packet)
 
     def deliver_all_updates(self, computer: Member) -> None:
@@ -237,7 +231,11 @@ class Notices:
         updates = self._updates.setdefault(sid, _Updates())
         now = asyncio.get_running_loop().time()
         if event.name not in _MERGED:
-            self._admit_newer(updates.newer, now)
+            while updates.newer and updates.newer[0] <= now - 1:
+                updates.newer.popleft()
+            if len(updates.newer) >= self._limits.newer_updates_per_second:
+                raise RateLimited(f"at most {self._limits.newer_updates_per_second} updates of this kind a second")
+            updates.newer.append(now)
             return notice
         pace = updates.paces.setdefault(notice.event, _Pace())
         due = pace.sent + 1 / self._limits.updates_per_second
@@ -275,13 +273,6 @@ class Notices:
     def close(self) -> None:
         for sid in list(self._updates):
             self.take_pending(sid)
-
-    def _admit_newer(self, recent: deque[float], now: float) -> None:
-        while recent and recent[0] <= now - 1:
-            recent.popleft()
-        if len(recent) >= self._limits.newer_updates_per_second:
-            raise RateLimited(f"at most {self._limits.newer_updates_per_second} updates of this kind a second")
-        recent.append(now)
 
 
 def _send(connections: Sequence[Connection], packet: bytes) -> None:

@@ -45,7 +45,7 @@ from a2c_smcp.server.cluster.memory import Directory, DirectoryListener
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.notices import EncodedNotice, Notices, encode, read_notice
 from a2c_smcp.server.observation.happened import Displaced, Joined, Left, Observation, TakenOver
-from a2c_smcp.server.observation.telemetry import watch_offices
+from a2c_smcp.server.observation.recording import watch_offices
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 from a2c_smcp.telemetry.metrics import Metrics

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import getrandbits
 from threading import Event, Lock, Thread
 from time import time_ns
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from opentelemetry.context import Context, attach, detach, get_current, set_value
 from opentelemetry.sdk.resources import Resource
@@ -26,15 +26,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags
 
-from a2c_smcp.telemetry.conventions import (
-    ERROR_TYPE,
-    AttributeValues,
-    Facts,
-    LiveSpan,
-    MoreFacts,
-    SpanStart,
-    Times,
-)
+from a2c_smcp.telemetry.conventions import ERROR_TYPE, AttributeValues, Facts, LiveSpan, MoreFacts, SpanStart, Times
 from a2c_smcp.telemetry.spans import (
     ERROR,
     KINDS,
@@ -54,13 +46,6 @@ _FLAGS = tuple(map(TraceFlags, range(4)))
 _OF_ROOT = _FLAGS[TraceFlags.SAMPLED | _RANDOM]
 _UNSET = Status(StatusCode.UNSET)
 _SCOPE = InstrumentationScope(SCOPE)
-
-
-class Exportable(Protocol):
-    """A span that has ended."""
-
-    def readable(self, resource: Resource) -> ReadableSpan | None:
-        """Return a span of the SDK; `None` if the trace is not recorded."""
 
 
 class OwnSpans(Spans):
@@ -156,6 +141,10 @@ class _RecordedSpan:
         error: AttributeValues = {ERROR_TYPE: self.error_type} if self.error_type else {}
         begun = self.make(*self.facts, **self.more)
         return _readable(begun, error, _child_of(parent), parent, self.times, resource)
+
+
+Exportable: TypeAlias = _OwnSpan | _RecordedSpan
+"""A span that has ended. `readable` returns a span of the SDK; `None` if the trace is not recorded."""
 
 
 def _child_of(parent: SpanContext) -> SpanContext:

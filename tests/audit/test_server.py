@@ -20,7 +20,7 @@ from a2c_smcp.audit.reading import EntryFilter, entries, verify
 from a2c_smcp.console.operator.console import OperatorConsole
 from a2c_smcp.server import DefaultAuthenticationProvider, Settings, SMCPApp, create_app
 from a2c_smcp.server.admin.operations import Who
-from a2c_smcp.server.observation.audit import KeylessEntries, in_one_line
+from a2c_smcp.server.observation.recording import KeylessEntries, in_one_line
 from a2c_smcp.server.routing_fields import NO_PARAMS, raw_params, read_tool
 from a2c_smcp.server.run import listen, serving
 from tests.console.browserless import Visitor

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.cli.doctor import server as server_checks
+from a2c_smcp.cli.doctor import checks
 from a2c_smcp.cli.doctor.findings import Certificate, ServerProbe, Severity, Situation
 from a2c_smcp.installation import EXTRAS
 from a2c_smcp.mcp_host.processes.plan import possible
@@ -286,7 +286,7 @@ async def test_the_certificate_of_a_server_is_checked(place: Place, examine: Any
 def test_findings_about_certificates() -> None:
     def judged(found: Certificate) -> tuple[Severity, str]:
         probe = ServerProbe(place="https://hub", has_key=True, certificate=found)
-        (finding,) = server_checks.certificate(Situation(probe=probe))
+        (finding,) = checks.certificate(Situation(probe=probe))
         return finding.level, f"{finding.what} {finding.remedy}"
 
     year = datetime.now(UTC) + timedelta(days=365)

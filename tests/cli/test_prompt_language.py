@@ -26,8 +26,15 @@ from a2c_smcp.cli.prompt.language import (
     split_words,
 )
 from a2c_smcp.cli.prompt.prompt import COMMANDS
-from a2c_smcp.computer.consent.approval import OWNER, ApprovalRequest, Approvals, Caller, Grant
-from a2c_smcp.computer.consent.pending import NothingToAnswer, PendingApprovals
+from a2c_smcp.computer.consent.approval import (
+    OWNER,
+    ApprovalRequest,
+    Approvals,
+    Caller,
+    Grant,
+    NothingToAnswer,
+    PendingApprovals,
+)
 from a2c_smcp.loops import cancel_and_wait
 from tests.stage.cases import cases
 

@@ -10,8 +10,7 @@ import pytest
 
 from a2c_smcp.cli.options import exposed
 from a2c_smcp.cli.prompt import views
-from a2c_smcp.computer.consent.approval import ApprovalRequest, Caller
-from a2c_smcp.computer.consent.pending import PendingApproval
+from a2c_smcp.computer.consent.approval import ApprovalRequest, Caller, PendingApproval
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.stage.cases import cases
 from tests.stage.place import PROGRAM, Place, good

@@ -19,9 +19,9 @@ from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
 from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.manager import Manager, transport_for
 from a2c_smcp.mcp_host.processes.guard import ProcessGuard
-from a2c_smcp.mcp_host.seen import SeenServers
 from a2c_smcp.mcp_host.sessions.session import MCPSession
 from a2c_smcp.mcp_host.sessions.tool_request import ReadRequest
+from a2c_smcp.mcp_host.supervisor import SeenServers
 from tests.ports import free_port
 from tests.program import ForkedScript, forked
 

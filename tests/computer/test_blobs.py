@@ -15,8 +15,7 @@ import pytest
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.consent.approval import Caller
-from a2c_smcp.computer.content.blob_handles import BlobLimits, Blobs, Spool
-from a2c_smcp.computer.content.side_band import FileBlob
+from a2c_smcp.computer.content.blob_handles import BlobLimits, Blobs, FileBlob, Spool
 from a2c_smcp.errors import AnswerTooLarge, BlobNotAccessible
 from tests.computer.hosted import Host
 from tests.on_disk import mode_of, waiting_process

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.configuration.consent import weigh
 from a2c_smcp.computer.configuration.files import Configuration
+from a2c_smcp.computer.configuration.watch import weigh
 from a2c_smcp.computer.consent.programs import parse_scanner
 from a2c_smcp.mcp_host.config.servers import parse_input, parse_server
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from a2c_smcp.computer.configuration.edit import unified_diff, with_member, without_member
-from a2c_smcp.computer.configuration.files import loads
+from a2c_smcp.computer.configuration.files import loads, unified_diff, with_member, without_member
 from tests.computer.decorated import decorated
 
 pytestmark = pytest.mark.covers("connect")

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import pytest
 
-from a2c_smcp.computer.secrets import messages, replace, rules
+from a2c_smcp.computer.secrets import mask as messages
+from a2c_smcp.computer.secrets import replace, rules
 from a2c_smcp.computer.secrets.mask import MASKED, Mask
 from a2c_smcp.computer.secrets.rules import Literals
 from a2c_smcp.mcp_host.config import inputs

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.consent.approval import Caller
-from a2c_smcp.computer.secrets.mask import MASKED, Mask
-from a2c_smcp.computer.secrets.messages import CONFIG, TOOL, _joined, is_word
+from a2c_smcp.computer.secrets.mask import CONFIG, MASKED, TOOL, Mask, _joined, is_word
 from a2c_smcp.computer.socketio.client import SMCPComputerClient
 from a2c_smcp.errors import ToolNotFound
 from a2c_smcp.protocol.operations import OPERATIONS, Operation

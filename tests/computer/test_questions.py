@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.computer.consent.approval import Caller
-from a2c_smcp.computer.consent.pending import PendingQuestion
+from a2c_smcp.computer.consent.approval import Caller, PendingQuestion
 from a2c_smcp.protocol.questions import Answer, Question
 from tests.computer.hosted import Relay, joined_agent, joins
 from tests.peer import Peer

@@ -21,8 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from a2c_smcp.computer.secrets.logs import MaskFilter, masked_logs
-from a2c_smcp.computer.secrets.mask import MASKED, Mask, forms_of
-from a2c_smcp.computer.secrets.messages import is_word
+from a2c_smcp.computer.secrets.mask import MASKED, Mask, forms_of, is_word
 from a2c_smcp.computer.secrets.rules import mask_config, secrets_of
 from a2c_smcp.protocol.structure import ANSWER
 from tests.computer.pace import within

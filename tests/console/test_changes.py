@@ -13,8 +13,7 @@ import pytest
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import loads, read_configuration
 from a2c_smcp.computer.configuration.watch import ConfigurationChanges
-from a2c_smcp.computer.consent.approval import OWNER
-from a2c_smcp.computer.consent.pending import PendingApprovals, PendingQuestions
+from a2c_smcp.computer.consent.approval import OWNER, PendingApprovals, PendingQuestions
 from a2c_smcp.console.owner.console import OwnerConsole
 from a2c_smcp.console.owner.state import OwnerState
 from a2c_smcp.loops import cancel_and_wait

@@ -24,8 +24,7 @@ from a2c_smcp.computer.calls.incoming import Stopwatch
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.configuration.watch import ConfigurationChanges
-from a2c_smcp.computer.consent.approval import ApprovalRequest, Caller, DecisionFor
-from a2c_smcp.computer.consent.pending import PendingApprovals, PendingQuestions
+from a2c_smcp.computer.consent.approval import ApprovalRequest, Caller, DecisionFor, PendingApprovals, PendingQuestions
 from a2c_smcp.computer.observation import ApprovalAnswered
 from a2c_smcp.console.owner.calls import _window
 from a2c_smcp.console.owner.console import OwnerConsole

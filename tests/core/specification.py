@@ -68,7 +68,7 @@ EVENTS = {
     "client:sealed": Event("SealedReq", f"{ASKS} office_id timeout kid sealed", "extend"),
     "client:get_device": Event("GetDeviceReq", f"{ASKS} nonce"),
     "client:get_skills": Event("GetSkillsReq", ASKS),
-    "client:get_skill": Event("GetSkillReq", f"{ASKS} name", "rel_path"),
+    "client:get_skill": Event("GetSkillReq", f"{ASKS} name", "rel_path as_mcp"),
     "client:get_blob": Event("GetBlobReq", f"{ASKS} blob_handle", "chunk_offset max_chunk_bytes binary"),
     "client:put_blob": Event("PutBlobReq", f"{ASKS} chunk_offset eof blob", "upload_id total_size sha256 name_hint"),
 }

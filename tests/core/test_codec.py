@@ -63,7 +63,7 @@ NOT_NAMES = [
 ]
 NOT_OBJECTS = [[], "{}", 0, True]
 TEXTS = ("request_state", "logger", "message", "cursor", "sealed")
-BOOLEANS = ("extend", "blobs", "binary", "titles", "approval", "seats")
+BOOLEANS = ("extend", "blobs", "binary", "titles", "approval", "seats", "as_mcp")
 NOT_INTEGERS = [True, False, 1.0, "1", [], {}]
 BAD: dict[str, list[Any]] = {
     **{field: [*NOT_NAMES, "x" * 129] for field in NAMES},

@@ -12,8 +12,7 @@ from typing import Any
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
-from a2c_smcp.devices.identity import Identity
-from a2c_smcp.devices.known import KnownDevices, KnownPeer
+from a2c_smcp.devices.identity import Identity, KnownDevices, KnownPeer
 from a2c_smcp.protocol.codec import dumps, loads_exactly
 from a2c_smcp.registry import AsyncToolContext
 from a2c_smcp.server import SMCPApp

@@ -22,12 +22,14 @@ from a2c_smcp.devices.signing import (
     open_reply,
     open_request,
     parameters,
+    read_statement,
     seal_reply,
     seal_request,
     signed,
     signed_for,
+    state,
+    vouchers_from_wire,
 )
-from a2c_smcp.devices.statement import read_statement, state, vouchers_from_wire
 from a2c_smcp.devices.transcript import CallAddress, decoded
 from a2c_smcp.errors import DeviceMismatch
 from a2c_smcp.protocol.codec import Encoded, dumps

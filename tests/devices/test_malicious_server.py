@@ -15,8 +15,7 @@ import pytest
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.device_events import GET_DEVICE_EVENT, SEALED_EVENT
 from a2c_smcp.devices.identity import Identity
-from a2c_smcp.devices.signing import SealingKey
-from a2c_smcp.devices.statement import state
+from a2c_smcp.devices.signing import SealingKey, state
 from a2c_smcp.errors import BadRequest, CallTimeout, DeviceMismatch, SealingRequired, SMCPError
 from a2c_smcp.smcp import TOOL_CALL_EVENT
 from tests.computer.hosted import hosted

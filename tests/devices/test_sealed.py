@@ -10,8 +10,7 @@ import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.computer import Computer
-from a2c_smcp.devices.identity import Identity
-from a2c_smcp.devices.known import KnownDevices, KnownPeer
+from a2c_smcp.devices.identity import Identity, KnownDevices, KnownPeer
 from a2c_smcp.errors import DeviceMismatch, SealingRequired
 from tests.computer.hosted import hosted
 

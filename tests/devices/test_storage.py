@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from a2c_smcp.devices import known as known_devices
-from a2c_smcp.devices.identity import Identity, IdentityStore, vouched
-from a2c_smcp.devices.known import KnownDevices, KnownPeer
+from a2c_smcp.devices import identity as known_devices
+from a2c_smcp.devices.identity import Identity, IdentityStore, KnownDevices, KnownPeer, vouched
 from a2c_smcp.errors import ConfigError, DeviceMismatch, NotPrivate
 from tests.program import forked
 

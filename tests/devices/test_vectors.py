@@ -14,12 +14,13 @@ from a2c_smcp.devices.signing import (
     digest,
     open_reply,
     open_request,
+    read_statement,
     seal_reply,
     seal_request,
     signed,
     signed_for,
+    state,
 )
-from a2c_smcp.devices.statement import read_statement, state
 from a2c_smcp.devices.transcript import CallAddress, decoded, transcript
 from a2c_smcp.errors import DeviceMismatch
 

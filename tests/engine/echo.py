@@ -23,11 +23,10 @@ from a2c_smcp.engine.packets import Malformed, Outgoing, ack_packet, encode_payl
 from a2c_smcp.engine.server import ServerSession
 from a2c_smcp.engine.session import POLLING, WEBSOCKET, EngineLimits, Transport
 from a2c_smcp.server.http_requests import HttpRequest, HttpResponse, text_response
-from a2c_smcp.server.run import address_of, listen
+from a2c_smcp.server.run import HttpListener, address_of, listen
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport import asgi
 from a2c_smcp.server.transport.admission import ArrivingBytes
-from a2c_smcp.server.transport.listener import HttpListener
 from a2c_smcp.server.transport.session_channel import Socket
 
 __all__ = ["PATHS", "PING_INTERVAL", "PING_TIMEOUT", "application", "serving"]

@@ -15,8 +15,7 @@ import pytest
 
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.mcp_host.failures import RequestRefused
-from a2c_smcp.mcp_host.transports.direct_requests import ODD_ANSWER, DirectRequests, MCPRequest
-from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
+from a2c_smcp.mcp_host.transports.direct_requests import ODD_ANSWER, DirectRequests, MCPRequest, PendingRequest
 from tests.stage.cases import cases
 
 CALL = MCPRequest("tools/call", {"name": "add", "arguments": {"a": 1}, "_meta": {"progressToken": "t"}})

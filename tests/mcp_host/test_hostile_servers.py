@@ -16,7 +16,7 @@ import pytest
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.consent.approval import Caller
-from a2c_smcp.mcp_host.message_limits import text_in
+from a2c_smcp.mcp_host.limits import text_in
 from a2c_smcp.mcp_host.processes.plan import possible
 from tests.bystander import calling_meanwhile
 from tests.computer.hosted import hosted, ready

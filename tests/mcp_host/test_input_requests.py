@@ -24,6 +24,7 @@ pytestmark = pytest.mark.covers("questions-rounds")
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 TASKS = {"io.modelcontextprotocol/tasks": {}}
+EXTENSIONS = {**TASKS, "io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
 ROOTS = {"method": "roots/list"}
 SAMPLING = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}
 URL_REQUIRED = -32042
@@ -159,7 +160,7 @@ async def test_capabilities_are_declared_by_request(modern: MCPSession) -> None:
     await modern.call_tool(call("plain"))
     await modern.call_tool(call("plain", on_input=Person()))
     declared = [each["params"]["_meta"][CAPABILITIES] for each in await heard(modern, "tools/call")]
-    assert declared == [{"extensions": TASKS}, {"elicitation": {"form": {}, "url": {}}, "extensions": TASKS}]
+    assert declared == [{"extensions": EXTENSIONS}, {"elicitation": {"form": {}, "url": {}}, "extensions": EXTENSIONS}]
 
 
 @pytest.mark.covers("questions-as-result")
@@ -184,7 +185,7 @@ async def test_the_callers_meta_travels_beside_our_own(one: MCPSession, era: str
     assert meta["a"] == {"b": None}
     assert meta["progressToken"].startswith("a2c-")
     assert "io.modelcontextprotocol/logLevel" not in meta
-    assert meta.get(CAPABILITIES) == ({"extensions": TASKS} if era == "modern" else None)
+    assert meta.get(CAPABILITIES) == ({"extensions": EXTENSIONS} if era == "modern" else None)
 
 
 asking_once = pytest.mark.parametrize(
@@ -216,7 +217,7 @@ async def test_requests_of_older_servers_are_answered_as_they_came(older: MCPSes
     assert replies["1"]["result"] == {"roots": [{"uri": "file:///x"}], "y": None}
     assert person.asked[0].params == {**form()["params"], **odd}
     declared = (await heard(older, "initialize"))[0]["params"]["capabilities"]
-    assert declared.keys() == {"elicitation", "sampling", "roots"}
+    assert declared.keys() == {"elicitation", "sampling", "roots", "extensions"}
     assert declared["elicitation"] == {"form": {}, "url": {}}
 
 

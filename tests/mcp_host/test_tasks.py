@@ -162,7 +162,7 @@ async def test_input_that_a_task_of_the_extension_asks_for_is_sent_once(modern: 
         "age": {"action": "accept", "content": {"age": 5}},
     }
     assert len(person.asked) == 2
-    assert polls[0]["params"]["_meta"][CAPABILITIES]["extensions"] == {TASKS: {}}
+    assert polls[0]["params"]["_meta"][CAPABILITIES]["extensions"][TASKS] == {}
 
 
 async def test_a_question_of_a_task_is_withdrawn_when_the_task_ends_without_it(modern: MCPSession) -> None:

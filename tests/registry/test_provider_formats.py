@@ -56,6 +56,19 @@ def test_tools_are_shown_in_the_format_of(registry: MCPRegistry, wanted: Any) ->
     assert (registry.describe(wanted) if wanted else registry.describe()) == SHOWN[wanted]
 
 
+@pytest.mark.parametrize("wanted", SHOWN)
+@pytest.mark.parametrize(
+    ("visibility", "is_for_models"), [(["app"], False), (["model", "app"], True), ([], False), ("app", True)]
+)
+def test_models_are_not_shown_what_only_apps_may_call(
+    registry: MCPRegistry, wanted: Any, visibility: Any, *, is_for_models: bool
+) -> None:
+    registry.register(tool("press", meta={"_meta": {"ui": {"visibility": visibility}}}))
+    shown = json.dumps(registry.describe(wanted) if wanted else registry.describe())
+    assert ('"press"' in shown) is (is_for_models or wanted == "mcp")
+    assert "press" in registry
+
+
 def test_an_unknown_format_is_a_value_error_that_lists_the_formats(registry: MCPRegistry) -> None:
     with pytest.raises(ValueError, match=r"'xml'.*openai, anthropic, gemini, mcp"):
         registry.describe("xml")  # type: ignore[call-overload]

@@ -12,8 +12,8 @@ import pytest
 
 from a2c_smcp.mcp_host.failures import ServerGone
 from a2c_smcp.registry import Answer, InvalidArguments, MCPRegistry, Question, ToolFailed, UnknownResource
-from a2c_smcp.registry.entries import ResourceEntry
 from a2c_smcp.registry.remote.servers import servers
+from a2c_smcp.registry.sources import ResourceEntry
 from tests.registry.servers import wait_for
 from tests.stage.bridge import Heard
 from tests.stage.served import served

@@ -16,7 +16,7 @@ from mcp.types import ImageContent, ResourceTemplateReference
 
 from a2c_smcp.registry import FunctionTool, MCPRegistry, Retry
 from a2c_smcp.registry.content import ToolFailed, value_of
-from a2c_smcp.registry.remote.serving import RegistryServer
+from a2c_smcp.registry.remote.mcp_server import RegistryServer
 from tests.ports import free_port
 from tests.program import ForkedScript, forked
 from tests.registry.servers import PATIENCE, good, is_listening, wait_for

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from a2c_smcp.computer import SignInFailed
 from a2c_smcp.computer.computer import Computer
-from a2c_smcp.computer.configuration.consent import weigh
 from a2c_smcp.computer.configuration.files import Configuration
+from a2c_smcp.computer.configuration.watch import weigh
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.config.servers import parse_server
 from tests.ports import free_port

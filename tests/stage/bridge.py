@@ -123,7 +123,7 @@ class BridgedOffice:
 
     @asynccontextmanager
     async def client(
-        self, where: StdioServerParameters | str, mode: Any, heard: Heard | None = None, key: str = KEY
+        self, where: StdioServerParameters | str, mode: Any, heard: Heard | None = None, key: str = KEY, **options: Any
     ) -> AsyncIterator[Client]:
         """The SDK's client, which asks until the tools are there."""
         heard = heard or Heard()
@@ -132,6 +132,7 @@ class BridgedOffice:
             "logging_callback": heard.log,
             "message_handler": heard.hear,
             "log_level": "info",
+            **options,
         }
         async with asyncio.timeout(PATIENCE):
             if not isinstance(where, str):

@@ -10,7 +10,7 @@ from typing import Any
 from mcp import Client
 
 from a2c_smcp.registry import MCPRegistry
-from a2c_smcp.registry.remote.serving import _ServedRegistry
+from a2c_smcp.registry.remote.mcp_server import _ServedRegistry
 from tests.peer import PATIENCE
 
 __all__ = ["served"]

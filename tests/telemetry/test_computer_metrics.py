@@ -12,8 +12,7 @@ import pytest
 from a2c_smcp.bridge.serving.http import serving_http
 from a2c_smcp.computer import Computer
 from a2c_smcp.computer.calls.incoming import CallOptions
-from a2c_smcp.computer.consent.approval import Caller
-from a2c_smcp.computer.consent.pending import PendingApprovals
+from a2c_smcp.computer.consent.approval import Caller, PendingApprovals
 from a2c_smcp.computer.recording import ComputerMetrics, metrics_page
 from tests.stage.lines import assert_nobody_holds_all_connections
 from tests.stage.metrics import Samples, scrape

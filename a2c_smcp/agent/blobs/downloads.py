@@ -166,28 +166,28 @@ class _State:
         await self.sink.clear()
 
 
-class Downloads:
-    """The downloads of an agent. `most` is how many bytes one may take up in memory."""
+@dataclass(eq=False)
+class ChunkRequests:
+    """Requests that move chunks, `WINDOW` of them at a time. `_carries_bytes`: not base64 only."""
 
-    def __init__(
-        self,
-        ask: AskComputer,
-        pause: Pause,
-        carries_bytes: Callable[[], bool],
-        most: int,
-        threads: FileThreads,
-    ) -> None:
-        """`carries_bytes`: not base64 only."""
-        self.most = most
-        self._threads = threads
-        self._ask = ask
-        self._pause = pause
-        self._carries_bytes = carries_bytes
+    _ask: AskComputer
+    _pause: Pause
+    _carries_bytes: Callable[[], bool]
+    _threads: FileThreads
+
+    def __post_init__(self) -> None:
         self.open()
 
     def open(self) -> None:
         """Call this in the event loop in which the requests are made."""
         self._in_flight = asyncio.Semaphore(WINDOW)
+
+
+@dataclass(eq=False)
+class Downloads(ChunkRequests):
+    """The downloads of an agent. `most` is how many bytes one may take up in memory."""
+
+    most: int
 
     async def read(self, ref: BlobRef, on_bytes: OnBytes | None = None) -> bytes:
         """The whole content. Raises `AnswerTooLarge`, `BlobNotAccessible` and other `SMCPError`s."""

@@ -19,6 +19,7 @@ from a2c_smcp.agent.blobs.downloads import (
     WINDOW,
     AskComputer,
     BlobRef,
+    ChunkRequests,
     Downloads,
     OnBytes,
     Pause,
@@ -130,25 +131,8 @@ class _UploadState:
             self.on_bytes(offset, self.outgoing.total_size)
 
 
-class Uploader:
+class Uploader(ChunkRequests):
     """Sends files for an agent."""
-
-    def __init__(
-        self,
-        ask: AskComputer,
-        pause: Pause,
-        carries_bytes: Callable[[], bool],
-        threads: FileThreads,
-    ) -> None:
-        self._ask = ask
-        self._threads = threads
-        self._pause = pause
-        self._carries_bytes = carries_bytes
-        self.open()
-
-    def open(self) -> None:
-        """Call this in the event loop in which the requests are made."""
-        self._in_flight = asyncio.Semaphore(WINDOW)
 
     async def put(self, computer: str, outgoing: Outgoing, office: str | None, on_bytes: OnBytes | None) -> str:
         """Send it, and return its path on the computer. Raises `BlobWriteFailed` and other `SMCPError`s."""
@@ -296,7 +280,7 @@ class Transfers:
     ) -> None:
         """`carries_bytes`: not base64 only."""
         self._threads = FileThreads(_FILES)
-        self.downloads = Downloads(ask, pause, carries_bytes, max_result, self._threads)
+        self.downloads = Downloads(ask, pause, carries_bytes, self._threads, max_result)
         self._uploader = Uploader(ask, pause, carries_bytes, self._threads)
         self._invoke: Invoke = invoke
 
@@ -318,19 +302,16 @@ class Transfers:
             async with self.reporting(receive.on_transfer) as on_bytes:
                 content = await complete_items(self.downloads, result.content, computer, office, on_bytes, folder)
             result = result if content is result.content else replace(result, content=content)
-            return await self._structured(result, computer, office)
+            # The result with its structured content, if that was too large for a message (WIRE §9).
+            ref = ref_in({"_meta": result.meta}, computer, office)
+            if ref is None:
+                return result
+            found = loads_exactly(await self.downloads.read(ref))
+            meta = {key: value for key, value in result.meta.items() if key not in _MARKS}
+            return replace(result, structured_content=found, meta=meta)
         except SMCPError as error:
             error.outcome = "done"
             raise
-
-    async def _structured(self, result: CallToolResult, computer: str, office: str | None) -> CallToolResult:
-        """The result with its structured content, if that was too large for a message (WIRE §9)."""
-        ref = ref_in({"_meta": result.meta}, computer, office)
-        if ref is None:
-            return result
-        found = loads_exactly(await self.downloads.read(ref))
-        meta = {key: value for key, value in result.meta.items() if key not in _MARKS}
-        return replace(result, structured_content=found, meta=meta)
 
     async def read(self, computer: str, handle: str, office: str | None, on_progress: OnProgress | None) -> bytes:
         """The content of a handle. Raises `AnswerTooLarge`, `BlobNotAccessible` and other `SMCPError`s."""

@@ -115,9 +115,12 @@ def result_in(operation: MCPOperation, answer: object) -> MCPResult:
 
 # URIs of resources that are not the only ones of their URI: `a2c://COMPUTER/SERVER/URI`.
 #
-# `URI` is the one that the MCP server knows, as it is, so a template stays one. The others are percent-encoded.
+# `URI` is the one that the MCP server knows, as it is, so a template stays one. The others are percent-encoded. Pages
+# of apps keep their scheme, by which hosts know them: `ui://a2c/COMPUTER/SERVER/ui://…`. They always have this form:
+# tools name them, so no computer may list a page in place of another one's.
 
-_SCHEME = "a2c://"
+APP_SCHEME = "ui://"
+_SCHEME, _OF_APPS = "a2c://", "ui://a2c/"
 
 
 class QualifiedURI(NamedTuple):
@@ -130,15 +133,21 @@ class QualifiedURI(NamedTuple):
     @classmethod
     def parse(cls, uri: str) -> QualifiedURI | None:
         """`None` for any other URI."""
-        computer, _, rest = uri.removeprefix(_SCHEME).partition("/")
+        scheme = _OF_APPS if uri.startswith(_OF_APPS) else _SCHEME
+        computer, _, rest = uri.removeprefix(scheme).partition("/")
         mcp_server, _, own = rest.partition("/")
-        is_one = uri.startswith(_SCHEME) and computer and mcp_server and own
+        is_one = uri.startswith(scheme) and computer and mcp_server and own and qualifying_scheme(own) == scheme
         return cls(unquote(computer), unquote(mcp_server), own) if is_one else None
 
 
-def uri_prefix(*places: str) -> str:
-    """The prefix of the URIs of resources of this computer and MCP server."""
-    return _SCHEME + "".join(f"{quote(place, safe='')}/" for place in places)
+def qualifying_scheme(uri: str) -> str:
+    """The beginning of the qualified form of a URI."""
+    return _OF_APPS if uri.startswith(APP_SCHEME) else _SCHEME
+
+
+def qualified(uri: str, *places: str) -> str:
+    """The URI of a resource of this computer and MCP server, which no other has."""
+    return qualifying_scheme(uri) + "".join(f"{quote(place, safe='')}/" for place in places) + uri
 
 
 def with_prefix(prefix: str, result: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,8 @@
 each of them that is ready for the lists that it offers, unless they are known. One that is asleep is asked as well: its
 computer knows its lists. Computers that do not know these requests offer nothing.
 
-**Names.** A resource has its own URI, or `a2c://computer/server/URI` if another one has that already; a prompt has the
+**Names.** A resource has its own URI, or `a2c://computer/server/URI` if another one has that already (pages of apps
+always have such a URI, see `qualified`); a prompt has the
 first of `prompt`, `computer__prompt` and `office__computer__prompt` that was free when it came. What was once given to
 an MCP server of a computer is given to no other for as long as the agent runs, so nothing that a program has noted down
 becomes that of another computer.
@@ -25,14 +26,15 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from a2c_smcp.agent.desktops import Seat
 from a2c_smcp.agent.reading.answers import (
+    APP_SCHEME,
     MCPResult,
     ReadOptions,
     answered,
     options_for,
-    uri_prefix,
+    qualified,
     with_prefix,
 )
-from a2c_smcp.agent.refresh import Refresher
+from a2c_smcp.agent.standing_requests import Refresher
 from a2c_smcp.agent.toolbox import AgentLoop
 from a2c_smcp.endpoint import Reconnect
 from a2c_smcp.errors import SMCPError, Unavailable
@@ -41,16 +43,17 @@ from a2c_smcp.protocol.operations import COMPLETE, MCPList, MCPOperation
 from a2c_smcp.registry import MCPRegistry
 from a2c_smcp.registry.calls.context import ToolCaller, tool_caller
 from a2c_smcp.registry.content import RawResult
-from a2c_smcp.registry.entries import (
+from a2c_smcp.registry.sources import (
     ENTRIES,
+    IN_A_LOOP,
     MAX_LISTED,
     BothWays,
     Entry,
     Follow,
     Following,
     PromptEntry,
+    remote_entry,
 )
-from a2c_smcp.registry.sources import IN_A_LOOP, remote_entry
 
 logger = logging.getLogger(__name__)
 
@@ -332,7 +335,8 @@ def _names(seat: Seat, wanted: _ServerList, own: str) -> list[str]:
     if ENTRIES[wanted.kind] is PromptEntry:
         return [own, f"{seat.computer}__{own}", f"{seat.office}__{seat.computer}__{own}"]
     places = (seat.computer, wanted.server)
-    return [own, *(f"{uri_prefix(*each)}{own}" for each in (places, (seat.office, *places)))]
+    unique = [qualified(own, *each) for each in (places, (seat.office, *places))]
+    return unique if own.startswith(APP_SCHEME) else [own, *unique]
 
 
 def _shown(listing: Mapping[str, Any], kind: MCPList, key: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from a2c_smcp import __version__
 from a2c_smcp.agent import AsyncSMCPAgentClient, EmitOptions, ReadOptions
 from a2c_smcp.agent.reading.answers import Send, answered, going_on, options_for
+from a2c_smcp.bridge.apps import EXTENSION
 from a2c_smcp.bridge.catalog import SEARCH_TOOLS, search_arguments
 from a2c_smcp.bridge.desktops import GET_DESKTOP
 from a2c_smcp.bridge.names import Target
@@ -327,6 +328,18 @@ class OfficeServer(MCPServer):
         self._stop_listening()
         await self._calls.close()
 
+    @property
+    def extensions(self) -> dict[str, dict[str, Any]]:
+        """The extensions that this server has for a client that asks now: apps if a tool of the office has one."""
+        self._extensions.pop(EXTENSION, None)
+        self._extensions |= {EXTENSION: {}} if self._office.has_apps else {}
+        return self._extensions
+
+    @extensions.setter
+    def extensions(self, extensions: dict[str, dict[str, Any]]) -> None:
+        """The SDK's constructor sets it."""
+        self._extensions = extensions
+
     def tools(self) -> list[dict[str, Any]]:
         return self._office.listings(self._options)
 
@@ -402,9 +415,12 @@ class OfficeServer(MCPServer):
         async def send(options: ReadOptions) -> dict[str, Any]:
             if operation is READ_RESOURCE and (found := await self._office.skills.find(params["uri"])):
                 return await self._office.skills.read(params["uri"], *found)
-            return await self._office.readables.ask(operation, params, options)
+            return await self._office.readables.ask(operation, params, options, self._tools_of)
 
         return await self._office.membership.guard(_answered(self.presence, context, send))
+
+    def _tools_of(self, computer: str, mcp_server: str) -> dict[str, tuple[str, str | None]]:
+        return self._office.tools_of(computer, mcp_server, self._options)
 
     def explain(self, error: SMCPError) -> str:
         return self._office.explain(error)

@@ -14,7 +14,6 @@ from a2c_smcp.cli.local_computer import LocalComputer, MetricsPort, OwnerOptions
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.setup_files import own_fingerprint, pairing_lines, read_input_values
 from a2c_smcp.cli.terminal import Terminal
-from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import run_program
 
@@ -65,7 +64,12 @@ def computer(settings: ComputerOptions) -> None:
     settings.log.set_up()
     terminal, files, tls = Terminal(), settings.config or [], settings.link.tls()
     own = LocalComputer(settings.name, files, terminal, settings, read_input_values(settings.inputs, files))
-    _introduce(terminal, settings, server)
+    # Show the fingerprint of this device, and warn of a key that others can read.
+    if warning := options.exposed(server.url, settings.api_key):
+        terminal.show(". ".join(warning), "yellow", event="key exposed")
+    if device := own_fingerprint(terminal):
+        for line in pairing_lines(device, settings.name, settings.office, server.origin, has_own_server=False):
+            terminal.show(line, event="device", device=device)
     serving = own.serve(settings.url, settings.office, api_key=settings.api_key, ssl=tls, proxy=settings.link.proxy)
     try:
         run_program(serving)
@@ -73,12 +77,3 @@ def computer(settings: ComputerOptions) -> None:
         failure = explained(error, {"url": server.shown_url, "office": settings.office})
         raise Failed(own.computer.mask.text(failure.what), failure.remedy) from None
     terminal.show("stopped", event="stopped")
-
-
-def _introduce(terminal: Terminal, settings: ComputerOptions, server: Endpoint) -> None:
-    """Show the fingerprint of this device, and warn of a key that others can read."""
-    if warning := options.exposed(server.url, settings.api_key):
-        terminal.show(". ".join(warning), "yellow", event="key exposed")
-    if device := own_fingerprint(terminal):
-        for line in pairing_lines(device, settings.name, settings.office, server.origin, has_own_server=False):
-            terminal.show(line, event="device", device=device)

@@ -13,8 +13,7 @@ from a2c_smcp.errors import ConfigError
 from a2c_smcp.types import Role
 
 if TYPE_CHECKING:
-    from a2c_smcp.devices.identity import StoredIdentity
-    from a2c_smcp.devices.known import KnownPeer
+    from a2c_smcp.devices.identity import KnownPeer, StoredIdentity
 
 
 _HELP = """Show and change the identity of this machine, and the devices that it knows.
@@ -60,8 +59,7 @@ def show(as_json: options.AsJSON = False) -> None:
     a2c-smcp device
     a2c-smcp device show --json
     """
-    from a2c_smcp.devices.identity import ROLES, IdentityStore
-    from a2c_smcp.devices.known import KnownDevices
+    from a2c_smcp.devices.identity import ROLES, IdentityStore, KnownDevices
 
     try:
         own = {role: IdentityStore(role).load_or_make() for role in ROLES}
@@ -125,7 +123,7 @@ def trust(
     \b
     a2c-smcp device trust "$FINGERPRINT" computer laptop --office desk --url https://hub.example
     """
-    from a2c_smcp.devices.known import KnownDevices
+    from a2c_smcp.devices.identity import KnownDevices
     from a2c_smcp.devices.transcript import is_fingerprint
 
     peer = _peer(role, name, office, url)
@@ -149,7 +147,7 @@ def forget(
     \b
     a2c-smcp device forget computer laptop --office desk --url https://hub.example
     """
-    from a2c_smcp.devices.known import KnownDevices
+    from a2c_smcp.devices.identity import KnownDevices
 
     peer = _peer(role, name, office, url)
     try:
@@ -162,7 +160,7 @@ def forget(
 
 
 def _peer(role: Role, name: str, office: str, url: str) -> KnownPeer:
-    from a2c_smcp.devices.known import KnownPeer
+    from a2c_smcp.devices.identity import KnownPeer
 
     options.check_names(name=name, office=office)
     return KnownPeer(options.endpoint(url).origin, office, role, name)

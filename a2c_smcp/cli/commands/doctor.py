@@ -14,7 +14,7 @@ import typer
 
 from a2c_smcp.cli import logs, options
 from a2c_smcp.cli.commands.service import installed, program_in
-from a2c_smcp.cli.doctor import configuration, server
+from a2c_smcp.cli.doctor import checks
 from a2c_smcp.cli.doctor.findings import Check, Finding, Situation, ok, probe_server, problem
 from a2c_smcp.cli.options import option
 from a2c_smcp.cli.setup_files import SetupOptions, UpState, find_running_up, find_setups, setup_options
@@ -35,25 +35,25 @@ def services(situation: Situation) -> Iterator[Finding]:
 
 
 CHECKS: dict[str, Check] = {
-    "python": server.python,
-    "extras": server.extras,
-    "configuration": configuration.files,
-    "commands": configuration.commands,
-    "sandbox": configuration.sandboxes,
-    "inputs": configuration.inputs,
-    "secrets": configuration.secrets,
-    "policy": configuration.policy,
-    "keyring": server.keyring,
-    "sign-in": configuration.sign_in,
-    "state folder": server.state,
-    "skills": server.skills,
+    "python": checks.python,
+    "extras": checks.extras,
+    "configuration": checks.files,
+    "commands": checks.commands,
+    "sandbox": checks.sandboxes,
+    "inputs": checks.inputs,
+    "secrets": checks.secrets,
+    "policy": checks.policy,
+    "keyring": checks.keyring,
+    "sign-in": checks.sign_in,
+    "state folder": checks.state,
+    "skills": checks.skills,
     "service": services,
-    "port": server.port,
-    "server": server.health,
-    "certificate": server.certificate,
-    "clock": server.clock,
-    "protocol": server.protocol,
-    "API key": server.key,
+    "port": checks.port,
+    "server": checks.health,
+    "certificate": checks.certificate,
+    "clock": checks.clock,
+    "protocol": checks.protocol,
+    "API key": checks.key,
 }
 """The findings are shown in this order."""
 
@@ -106,7 +106,7 @@ def doctor(
 
 
 def _situation(files: list[Path], aside: list[Path], port: int | None, *, no_input: bool) -> Situation:
-    known, faults = configuration.read(files)
+    known, faults = checks.read(files)
     place = SetupOptions() if faults or not files else setup_options(files[0])
     return Situation(
         files=tuple(files),

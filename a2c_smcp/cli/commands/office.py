@@ -8,15 +8,7 @@ from urllib.parse import quote
 import typer
 
 from a2c_smcp.cli import options
-from a2c_smcp.cli.admin_client import (
-    AdminClient,
-    ago,
-    event_line,
-    plural,
-    run_with,
-    size,
-    warn_missing,
-)
+from a2c_smcp.cli.admin_client import AdminClient, ago, event_line, plural, run_with, size, warn_missing
 from a2c_smcp.cli.errors import Failed
 from a2c_smcp.cli.running import unless_stopped
 from a2c_smcp.cli.terminal import Terminal, put_json, put_table, put_text

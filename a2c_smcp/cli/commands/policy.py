@@ -10,8 +10,8 @@ import typer
 
 from a2c_smcp.cli import options
 from a2c_smcp.cli.errors import WrongUse, server_names_hint
+from a2c_smcp.cli.local_computer import PolicySource, ReadOnly, TrustHints
 from a2c_smcp.cli.options import option
-from a2c_smcp.cli.policy_source import PolicySource, ReadOnly, TrustHints
 from a2c_smcp.cli.setup_files import find_setups, read_setups
 from a2c_smcp.cli.terminal import printable, put_json, put_text
 from a2c_smcp.computer.calls.table import ToolRoute, tools_of

@@ -229,6 +229,9 @@ class MCPClientOptions:
         list[str] | None,
         _mcp("CLIENT_HOST", "Host in a private network that may describe MCP clients; repeat for more."),
     ] = None
+    card: Annotated[
+        bool, _mcp("CARD", "Tell programs without a key how offices are reached, at /.well-known/mcp/server-card.json.")
+    ] = False
     mcp_e2e: Annotated[
         Sealing, _mcp("MCP_E2E", "Seal calls of MCP clients from this Server on, for computers that require it.")
     ] = "off"
@@ -263,6 +266,7 @@ class MCPClientOptions:
             issuer=issuer,
             e2e=self.mcp_e2e,
             sign_in=sign_in,
+            has_card=self.card,
         )
 
 
@@ -358,6 +362,8 @@ def server(
     logs.queue_stderr()
     logs.set_up(records.log_level, as_json=records.log_json)
     check_processes(nodes.workers, with_mcp=mcp.mcp)
+    if mcp.card and not mcp.mcp:
+        raise WrongUse("--card has no meaning without --mcp", "Give --mcp too.")
     address = connections.address()
     identity = nodes.identity(address)
     sign_in = mcp.sign_in_options(admission, address.host, nodes.redis)

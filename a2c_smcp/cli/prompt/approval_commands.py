@@ -12,8 +12,7 @@ from a2c_smcp.cli.errors import server_names_hint
 from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.console import ANSWERS, Console
 from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine, Command
-from a2c_smcp.computer.consent.approval import Decision
-from a2c_smcp.computer.consent.pending import NothingToAnswer, PendingQuestion
+from a2c_smcp.computer.consent.approval import Decision, NothingToAnswer, PendingQuestion
 from a2c_smcp.computer.consent.rules import seconds_in
 from a2c_smcp.protocol.questions import Answer
 

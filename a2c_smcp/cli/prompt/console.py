@@ -18,7 +18,7 @@ from a2c_smcp.cli.terminal import Terminal, printable
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.definitions import InputError
 from a2c_smcp.computer.configuration.watch import ConfigurationChanges
-from a2c_smcp.computer.consent.pending import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
+from a2c_smcp.computer.consent.approval import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.files import PrivateFileUnusable
 from a2c_smcp.loops import cancel_and_wait

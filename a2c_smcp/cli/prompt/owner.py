@@ -13,7 +13,7 @@ from a2c_smcp.cli.terminal import ServerProgress, Terminal
 from a2c_smcp.computer.calls.journal import journal_of
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.watch import ConfigurationChanges
-from a2c_smcp.computer.consent.pending import PendingApprovals, PendingQuestions
+from a2c_smcp.computer.consent.approval import PendingApprovals, PendingQuestions
 from a2c_smcp.computer.socketio.client import ConnectionEvent, SMCPComputerClient
 from a2c_smcp.files import default_folder, instance_of
 from a2c_smcp.loops import cancel_and_wait

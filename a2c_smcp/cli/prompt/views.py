@@ -14,9 +14,8 @@ from a2c_smcp.cli.terminal import STATE_COLOURS, first_sentence, printable
 from a2c_smcp.computer.calls.definitions import CHANGED
 from a2c_smcp.computer.calls.incoming import CallStatistics
 from a2c_smcp.computer.configuration.resolver import InputState
-from a2c_smcp.computer.consent.approval import Grant
+from a2c_smcp.computer.consent.approval import Grant, PendingApproval
 from a2c_smcp.computer.consent.gate import BudgetState
-from a2c_smcp.computer.consent.pending import PendingApproval
 from a2c_smcp.computer.consent.rules import AccessPolicy
 from a2c_smcp.computer.types import AttributedCall, OwnedTool
 from a2c_smcp.mcp_host.status import ServerStatus

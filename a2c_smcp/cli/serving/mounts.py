@@ -20,7 +20,7 @@ from a2c_smcp.server.auth.api_keys import cannot_change, new_key
 from a2c_smcp.server.auth.grants import SignIn
 from a2c_smcp.server.http_requests import CONSOLE_PATH
 from a2c_smcp.server.run import address_of, listen
-from a2c_smcp.web import is_loopback, under_new_name
+from a2c_smcp.web import ASGIApp, is_loopback, under_new_name
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class MCPOptions:
     """`issuer` is the one that tokens must have, if the Server accepts tokens.
 
     With `e2e`, calls are sealed between this Server's own agents and computers. MCP clients are not the end of that
-    seal, this process is: it reads along.
+    seal, this process is: it reads along. With `has_card`, there is a `ServerCard`.
     """
 
     idle: float = DEFAULT_IDLE
@@ -62,6 +62,7 @@ class MCPOptions:
     issuer: str | None = None
     e2e: Sealing = "off"
     sign_in: SignInOptions | None = None
+    has_card: bool = False
 
     @property
     def authorization_servers(self) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
     """
     # MCP's SDK takes a second to import: a Server without --mcp does not wait for it.
     from a2c_smcp.bridge.office import BridgeOptions
-    from a2c_smcp.bridge.on_server import PREFIXES, Occupant, OfficesAsMCPServers, SeatOptions
+    from a2c_smcp.bridge.on_server import CARD_PATH, PREFIXES, Occupant, OfficesAsMCPServers, SeatOptions, ServerCard
     from a2c_smcp.cli.bridging import explain_with
 
     def bridge(occupant: Occupant) -> BridgeOptions:
@@ -100,7 +101,12 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
         on_call_refused=app.observation.report_refused,
     )
     url = f"http://{address_of(own)}"
-    app.mount(OfficesAsMCPServers(app, url, options.authorization_servers, seats), *PREFIXES)
+    offices: ASGIApp = OfficesAsMCPServers(app, url, options.authorization_servers, seats)
+    if options.has_card:
+        card = ServerCard(needs_key=app.settings.auth is not None)
+        app.mount(card, CARD_PATH, has_cors=False)
+        offices = card.beside(offices)
+    app.mount(offices, *PREFIXES)
     if app.grants:
         from a2c_smcp.console import sign_in
 

@@ -19,6 +19,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from a2c_smcp.computer.calls.catalog import ToolCatalog
@@ -53,23 +54,16 @@ class Approved(NamedTuple):
         return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), "a2c_changed": self.change.to_wire()}}
 
 
+@dataclass(eq=False)
 class CallApproval:
     """Decides whether a call may run, after asking if need be."""
 
-    def __init__(
-        self,
-        approvals: Approvals,
-        clients: ClientApprovals,
-        catalog: ToolCatalog,
-        pins: PinnedTools,
-        observation: ComputerObservation,
-    ) -> None:
-        self._observation = observation
-        self._approvals = approvals
-        self._clients = clients
-        self._catalog = catalog
-        self._pins = pins
-        self._rounds = _ApprovedRounds()
+    _approvals: Approvals
+    _clients: ClientApprovals
+    _catalog: ToolCatalog
+    _pins: PinnedTools
+    _observation: ComputerObservation
+    _rounds: _ApprovedRounds = field(default_factory=lambda: _ApprovedRounds())
 
     def allows(
         self, call: IncomingCall, route: ToolRoute, shown: dict[str, Any], verdict: Verdict | None = None

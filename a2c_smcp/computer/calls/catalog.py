@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from a2c_smcp.computer.calls.table import A2C_TOOL_META, NameOrder, ToolRoute, ToolTable, build_table, diff, fitted
 from a2c_smcp.computer.consent.decision import Outlook
 from a2c_smcp.computer.consent.pins import PinnedTools
-from a2c_smcp.computer.secrets.mask import Mask
-from a2c_smcp.computer.secrets.messages import TOOL
+from a2c_smcp.computer.secrets.mask import TOOL, Mask
 from a2c_smcp.computer.types import OwnedTool
 from a2c_smcp.errors import BadRequest, ToolNotFound
 from a2c_smcp.mcp_host.config.servers import BaseServerConfig, ToolMeta

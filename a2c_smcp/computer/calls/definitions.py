@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from a2c_smcp.computer.configuration.edit import equal_at_start
+from a2c_smcp.computer.configuration.files import equal_at_start
 from a2c_smcp.protocol.escaping import escaped
 
 CHANGED = "its definition has changed since it was approved or first seen"

@@ -18,7 +18,7 @@ from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.computer.content.blob_handles import Blobs
 from a2c_smcp.computer.types import AttributedCall
 from a2c_smcp.errors import AnswerTooLarge, NotPrivate
-from a2c_smcp.mcp_host.message_limits import is_within, text_in
+from a2c_smcp.mcp_host.limits import is_within, text_in
 from a2c_smcp.protocol.codec import Encoded, dumps
 from a2c_smcp.protocol.results import failed_call, is_own_key
 from a2c_smcp.types import TOOL_NAME

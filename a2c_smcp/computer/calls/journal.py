@@ -242,17 +242,14 @@ class _JournalFile:
             _write(self._descriptor, line)
         except OSError:
             with self._failing():
-                self._cut_off_torn_line()
+                try:
+                    os.ftruncate(self._descriptor, self._size)
+                except OSError:
+                    self._let_go()  # the file is read and rewritten, without a torn line, before another is appended
                 raise
         self._size += len(line)
         self._lines += 1
         self._is_failing = False
-
-    def _cut_off_torn_line(self) -> None:
-        try:
-            os.ftruncate(self._descriptor, self._size)
-        except OSError:
-            self._let_go()  # the file is read and rewritten, without a torn line, before another is appended
 
     def compact(self, *parts: _Records) -> None:
         """Rewrite the file if it has far more lines than these records need."""

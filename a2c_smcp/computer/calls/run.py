@@ -26,7 +26,7 @@ from a2c_smcp.computer.calls.table import ToolRoute
 from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.computer.consent.gate import AdmittedCall
 from a2c_smcp.computer.content.blob_handles import Blobs
-from a2c_smcp.computer.content.server_reads import masked_error
+from a2c_smcp.computer.content.lists import masked_error
 from a2c_smcp.computer.observation import CancelHeard, ToolCallBegun
 from a2c_smcp.computer.owner import Owner
 from a2c_smcp.computer.questions.client_approval import ClientApprovals

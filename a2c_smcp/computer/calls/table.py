@@ -187,6 +187,8 @@ class NameOrder:
 A2C_TOOL_META = "a2c_tool_meta"
 TAGS_OF_SERVER = "a2c_tags_of_server"
 """Says that nobody but the MCP server vouches for the tags of a tool: they are shown, and decide nothing (WIRE §7)."""
+OWN_NAME = "a2c_tool_name"
+"""The name that the MCP server gave to a tool which is listed under another one. Apps of that server know it by it."""
 CHANGED_DEFINITION = "a2c_changed"
 """Says which fields of a tool are no longer those that were approved or first seen, and whether calls ask for that."""
 MCP_TOOL_ANNOTATION = "MCP_TOOL_ANNOTATION"
@@ -336,11 +338,11 @@ def _listed(name: TOOL_NAME, tool: ServerTool, change: ToolChange | None) -> SMC
         description=tool.raw.get("description") or "",
         params_schema=tool.raw.get("inputSchema") or {},
         return_schema=tool.raw.get("outputSchema"),
-        meta=_attributes(tool, change),
+        meta=_attributes(name, tool, change),
     )
 
 
-def _attributes(tool: ServerTool, change: ToolChange | None) -> Attributes:
+def _attributes(name: TOOL_NAME, tool: ServerTool, change: ToolChange | None) -> Attributes:
     """000, "SMCPTool.meta": the entries of the server, and ours, which the server cannot set (WIRE §7, §9)."""
     of_server = tool.raw.get("_meta") or {}
     attributes = {
@@ -348,6 +350,8 @@ def _attributes(tool: ServerTool, change: ToolChange | None) -> Attributes:
     }
     if tool.meta is not None:
         attributes[A2C_TOOL_META] = json.dumps(tool.meta.model_dump(mode="json", include=META_FIELDS))
+    if name != tool.tool:
+        attributes[OWN_NAME] = tool.tool
     if tool.tags_of_server:
         attributes[TAGS_OF_SERVER] = True
     if change is not None:

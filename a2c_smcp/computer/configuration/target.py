@@ -12,8 +12,16 @@ from typing import Any
 
 from a2c_smcp.computer.configuration.convert import Conversion
 from a2c_smcp.computer.configuration.definitions import ids_in
-from a2c_smcp.computer.configuration.edit import BYTE_ORDER_MARK, unified_diff, with_member, without_member
-from a2c_smcp.computer.configuration.files import GROUPS, loads, read_data, sections_of
+from a2c_smcp.computer.configuration.files import (
+    BYTE_ORDER_MARK,
+    GROUPS,
+    loads,
+    read_data,
+    sections_of,
+    unified_diff,
+    with_member,
+    without_member,
+)
 from a2c_smcp.computer.configuration.resolver import Keychain
 from a2c_smcp.computer.secrets.replace import masked_file
 from a2c_smcp.errors import ConfigError

@@ -38,7 +38,7 @@ from a2c_smcp.computer.consent.decision import (
 )
 from a2c_smcp.computer.consent.rules import AccessPolicy, BudgetEntry, CallConditions, parse_policy, read_policy
 from a2c_smcp.errors import RateLimited, ToolForbidden
-from a2c_smcp.mcp_host.message_limits import text_in
+from a2c_smcp.mcp_host.limits import text_in
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.types import TOOL_NAME
 

@@ -31,7 +31,7 @@ from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.loops import in_thread, start_in_thread_async
 from a2c_smcp.mcp_host.config.fields import FieldContent, NonEmpty, Seconds
 from a2c_smcp.mcp_host.config.inputs import Fault, StrictModel, config_error, faults_of
-from a2c_smcp.mcp_host.message_limits import LARGE, is_within
+from a2c_smcp.mcp_host.limits import LARGE, is_within
 from a2c_smcp.mcp_host.processes.environment import child_environment, find_command, why_not_found
 from a2c_smcp.mcp_host.processes.guard import GuardedProcess, ProcessGuard
 

@@ -18,7 +18,7 @@ from a2c_smcp.computer.content.skills import Skills
 from a2c_smcp.computer.content.uploads import Uploads
 from a2c_smcp.computer.desktop.organize import Contents, Window, blobs_in, rank
 from a2c_smcp.computer.owner import MAX_MESSAGE, ComputerOptions, Owner
-from a2c_smcp.computer.secrets.messages import CONFIG, SERVER
+from a2c_smcp.computer.secrets.mask import CONFIG, SERVER
 from a2c_smcp.computer.secrets.rules import mask_config
 from a2c_smcp.computer.types import OwnedTool, ServerUpdate, ToolCallRecord, Update
 from a2c_smcp.devices.proving import Prover

@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 from a2c_smcp.computer.calls.live import LiveCalls
 from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.computer.content.blob_handles import Blobs
-from a2c_smcp.computer.content.lists import ReadLists
-from a2c_smcp.computer.content.server_reads import ReadCall, Result, ServerReads, masked_error, refused_read
+from a2c_smcp.computer.content.lists import ReadCall, ReadLists, Result, ServerReads, masked_error, refused_read
 from a2c_smcp.computer.hosting import HostedServers
 from a2c_smcp.computer.owner import Owner
-from a2c_smcp.computer.secrets.mask import Mask
-from a2c_smcp.computer.secrets.messages import READ
+from a2c_smcp.computer.secrets.mask import READ, Mask
 from a2c_smcp.computer.sign_in import hint_for, refused_read_of
 from a2c_smcp.computer.tells import Delivery, Tells
 from a2c_smcp.errors import (
@@ -32,7 +30,7 @@ from a2c_smcp.errors import (
 )
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.mcp_host.failures import AuthRequired, RequestRefused, ServerFailure, ServerGone, ServerNotReady
-from a2c_smcp.mcp_host.message_limits import is_within, text_in
+from a2c_smcp.mcp_host.limits import is_within, text_in
 from a2c_smcp.mcp_host.sessions.server_info import AboutServer
 from a2c_smcp.mcp_host.sessions.subscriptions import uris_above
 from a2c_smcp.protocol import operations

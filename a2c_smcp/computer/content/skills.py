@@ -21,8 +21,7 @@ from a2c_smcp.computer.content.server_skills import ServerSkills
 from a2c_smcp.computer.content.skill import Skill, SkillContents, SkillFile, SkillLimits, open_file
 from a2c_smcp.computer.content.user_skills import Staging, UserFolder, UserSkills, skill_home
 from a2c_smcp.computer.hosting import HostedServers
-from a2c_smcp.computer.secrets.mask import Mask
-from a2c_smcp.computer.secrets.messages import SKILL
+from a2c_smcp.computer.secrets.mask import SKILL, Mask
 from a2c_smcp.errors import ApprovalRefused, CallTimeout, InvalidSkillName, SkillFileNotAccessible, SkillNotFound
 from a2c_smcp.loops import OwnedTasks, cancel_and_wait, in_thread
 from a2c_smcp.mcp_host.config.servers import ToolMeta

@@ -144,7 +144,14 @@ class LandingFolder:
         with suppress(OSError), self._parts() as (root, parts):
             for name in os.listdir(parts.path if parts.descriptor is None else parts.descriptor):  # noqa: PTH208
                 if name.endswith(_PART):
-                    _remove_if_left(parts, name)
+                    with suppress(OSError):
+                        descriptor = os.open(parts.at(name), _OLD, dir_fd=parts.descriptor)
+                        try:
+                            is_left = lock(descriptor)
+                        finally:
+                            os.close(descriptor)
+                        if is_left:
+                            os.unlink(parts.at(name), dir_fd=parts.descriptor)
             os.rmdir(root.at(_PARTS), dir_fd=root.descriptor)  # refused unless it is empty
 
     @contextmanager
@@ -188,17 +195,6 @@ def _opened(path: Path, inside: _OpenFolder | None) -> Iterator[_OpenFolder]:
         yield _OpenFolder(path, descriptor)
     finally:
         os.close(descriptor)
-
-
-def _remove_if_left(parts: _OpenFolder, name: str) -> None:
-    with suppress(OSError):
-        descriptor = os.open(parts.at(name), _OLD, dir_fd=parts.descriptor)
-        try:
-            is_left = lock(descriptor)
-        finally:
-            os.close(descriptor)
-        if is_left:
-            os.unlink(parts.at(name), dir_fd=parts.descriptor)
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

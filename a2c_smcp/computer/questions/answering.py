@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
@@ -26,7 +26,7 @@ from a2c_smcp.computer.questions.parked import ParkedRuns, Run
 from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.errors import BadRequest, SMCPError
 from a2c_smcp.mcp_events import AnswerAction
-from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.limits import is_within
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, OnInput
 from a2c_smcp.protocol.questions import ELICITATION, INPUT_METHODS, Answer, InputRequest, OnQuestion, Question
 from a2c_smcp.protocol.structure import REQUEST
@@ -40,28 +40,20 @@ ForAgents: TypeAlias = Callable[[str], Collection[str]]
 _LARGEST = 64 * 1024  # bytes of a request
 
 
+@dataclass(eq=False)
 class Answering:
     """Asks the owner, or the agent, the questions of calls. `owner` may block in a thread of its own.
 
     `asking` are the calls that wait for an answer now.
     """
 
-    def __init__(
-        self,
-        owner: OnQuestion | None,
-        for_agents: ForAgents,
-        opened: OpenQuestions,
-        mask: Mask,
-        observation: ComputerObservation,
-        listeners: ProgressListeners,
-    ) -> None:
-        self._observation = observation
-        self._listeners = listeners
-        self._owner = owner
-        self._for_agents = for_agents
-        self._opened = opened
-        self._mask = mask
-        self.asking: Counter[Key] = Counter()
+    _owner: OnQuestion | None
+    _for_agents: ForAgents
+    _opened: OpenQuestions
+    _mask: Mask
+    _observation: ComputerObservation
+    _listeners: ProgressListeners
+    asking: Counter[Key] = field(default_factory=Counter)
 
     def of_call(self, call: IncomingCall, server: str, deadline: float) -> OnInput | None:
         """Return the function that answers the questions of a call until its deadline; `None` if nobody can."""

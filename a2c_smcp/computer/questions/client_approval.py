@@ -39,7 +39,7 @@ from a2c_smcp.computer.questions.parked import require_same, state_of
 from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.computer.tells import Delivery, Tells
 from a2c_smcp.errors import ApprovalRefused, BadRequest, QuestionEnded, QuestionNotFound
-from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.limits import is_within
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused
 from a2c_smcp.protocol.codec import dumps
 from a2c_smcp.protocol.escaping import escaped, values_in_lines
@@ -113,7 +113,12 @@ class OpenQuestions:
         try:
             return await asked.answered
         finally:
-            self._close(question_id, asked)
+            del self._open[question_id]
+            if (asked.caller, question_id) not in self._ended:
+                self._end(asked.caller, question_id, None)
+                if asked.is_told:
+                    told = {"req_id": asked.question.req_id, "question_id": question_id}
+                    self._tells.tell(asked.caller, "question_ended", told)
 
     async def answer(self, caller: Caller, question_id: str, answer: Answer) -> None:
         """Answer an open question. Raises `QuestionNotFound`, `QuestionEnded`, or `BadRequest`: it stays open."""
@@ -162,14 +167,6 @@ class OpenQuestions:
         """Return a digest of an answer, salted: a digest of a short secret could be guessed."""
         content = sorted((answer.content or {}).items()) if isinstance(answer.content, Mapping) else []
         return hashlib.blake2b(dumps([answer.action, content]).encode(errors="surrogatepass"), key=self._salt).digest()
-
-    def _close(self, question_id: str, asked: _Open) -> None:
-        del self._open[question_id]
-        if (asked.caller, question_id) not in self._ended:
-            self._end(asked.caller, question_id, None)
-            if asked.is_told:
-                told = {"req_id": asked.question.req_id, "question_id": question_id}
-                self._tells.tell(asked.caller, "question_ended", told)
 
     def _end(self, caller: Caller, question_id: str, digest: bytes | None) -> None:
         self._ended[caller, question_id] = digest

@@ -29,7 +29,7 @@ from a2c_smcp.computer.calls.in_flight import digest_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.errors import BadRequest, QuestionEnded
-from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.loops import cancel_and_wait, first_of
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused
 from a2c_smcp.protocol.questions import InputRequest, input_required
 
@@ -148,7 +148,7 @@ class ParkedRuns:
             async with asyncio.timeout_at(run.deadline) as run.limit:
                 while not run.task.done() and not run.questions:
                     run.asked.clear()
-                    await _first_of(run.task, run.asked)
+                    await first_of(run.task, run.asked)
         except BaseException:
             run.task.cancel()
             raise
@@ -191,11 +191,3 @@ def require_same(call: IncomingCall, known: IncomingCall | None, *, is_same_tool
         raise QuestionEnded("the call that this request_state belongs to has ended")
     if known.name != call.name or digest_of(known.params) != digest_of(call.params) or not is_same_tool:
         raise BadRequest("request_state: belongs to another call", field="request_state")
-
-
-async def _first_of(task: asyncio.Task[Result], event: asyncio.Event) -> None:
-    waiting = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()

@@ -83,14 +83,11 @@ class MaskFilter(logging.Filter):
             record.exc_info, record.exc_text = None, self._mask.logged(traceback)
         for name, value in list(vars(record).items()):
             if name not in _MERGED and isinstance(value, str | list | tuple | dict):
-                self._mask_attribute(record, name, value)
+                text = value if isinstance(value, str) else repr(value)
+                masked = self._mask.name(text) if name in _NAMES else self._mask.logged(text)
+                if masked is not text:
+                    setattr(record, name, masked)
         return True
-
-    def _mask_attribute(self, record: logging.LogRecord, name: str, value: object) -> None:
-        text = value if isinstance(value, str) else repr(value)
-        masked = self._mask.name(text) if name in _NAMES else self._mask.logged(text)
-        if masked is not text:
-            setattr(record, name, masked)
 
     def _hides(self, text: str) -> bool:
         return self._mask.logged(text) is not text

@@ -6,7 +6,7 @@ only in texts of a server that was given it. A suspected secret is searched for 
 
 Masking one message takes two passes. The first joins all its texts and asks the index (`Index`) which forms may be
 in them; most messages have none, and are returned as they are. Only if some are found does the second pass walk through
-the message, along its structure (`messages.py`), and mask them.
+the message, along its structure, and mask them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,123 @@ import re
 import threading
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, quote_plus
 
-from a2c_smcp.computer.secrets.messages import READ, is_word
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.loops import in_thread
-from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.config.servers import (
+    INPUT_CONTENTS,
+    PARAMETER_CONTENTS,
+    SERVER_CONTENTS,
+    SIGN_IN_CONTENTS,
+    TOOL_META_CONTENTS,
+    FieldContent,
+)
+from a2c_smcp.mcp_host.limits import is_within
+from a2c_smcp.protocol.operations import OPERATIONS
 from a2c_smcp.protocol.results import from_base64
-from a2c_smcp.protocol.structure import ANSWER, ANYTHING, BLOCK, NAME, RESOURCE, Structure
+from a2c_smcp.protocol.structure import (
+    ANSWER,
+    ANYTHING,
+    ARGUMENTS,
+    BLOCK,
+    NAME,
+    NAMES,
+    RESOURCE,
+    SCHEMA,
+    Structure,
+    all_of,
+)
+
+# Which words of a computer's answers are never masked: the structures of `protocol/`, and those of its own data.
+
+_LONGEST = 32
+_NAME_WORD = "(?:[A-Z]?[a-z]{2,16}(?:[A-Z][a-z]{2,16})*|[A-Z]{2,16})"
+_WORDS = re.compile(rf"{_NAME_WORD}(?:[ _./+:-]{_NAME_WORD})*")
+
+
+def is_word(text: str) -> bool:
+    """True for a text like `production`, `us-east`, `inputSchema` or `text/plain`. Credentials do not."""
+    return len(text) <= _LONGEST and _WORDS.fullmatch(text) is not None
+
+
+TOOL = Structure(
+    {
+        **all_of(NAME, "name bundle_id mcp_server"),
+        "description": ANYTHING,
+        **all_of(SCHEMA, "params_schema return_schema"),
+        "meta": Structure(
+            all_of(NAME, "a2c_tool_meta MCP_TOOL_ANNOTATION MCP_TOOL_TITLE MCP_TOOL_ICONS MCP_TOOL_EXECUTION")
+            | all_of(NAME, "a2c_tags_of_server a2c_changed")
+        ),
+    }
+)
+
+SKILL = Structure(
+    {
+        **all_of(NAME, "name source path uri version allowed_tools tags"),
+        **all_of(ANYTHING, "description license compatibility skill_metadata"),
+    }
+)
+
+
+def _joined(*parts: Mapping[str, Structure]) -> dict[str, Structure]:
+    """All fields. Raises `ValueError` if a field has two structures: one of them would not count."""
+    fields: dict[str, Structure] = {}
+    for part in parts:
+        for name, structure in part.items():
+            if fields.setdefault(name, structure) is not structure:
+                raise ValueError(f"two rows of OPERATIONS have the field {name!r}, with different structures")
+    return fields
+
+
+READ = Structure(
+    _joined(
+        ANSWER.fields,
+        all_of(NAME, "next_cursor ttlMs cacheScope"),
+        *(operation.result for operation in OPERATIONS),
+    )
+)
+"""Answers to agents that read from MCP servers: the fields of all rows, of which none has two meanings."""
+
+_SIGN_IN: dict[str, Structure] = {}
+_STRUCTURES: Mapping[FieldContent, Structure] = {
+    FieldContent.NAME: NAME,
+    FieldContent.NAMES: NAMES,
+    FieldContent.SETTING: NAME,
+    FieldContent.PROSE: ANYTHING,
+    FieldContent.PATH: ANYTHING,
+    FieldContent.COMMAND: ANYTHING,
+    FieldContent.URL: ANYTHING,
+    FieldContent.ARGUMENTS: ANYTHING,
+    FieldContent.OPTIONS: ARGUMENTS,
+    FieldContent.PAIRS: ARGUMENTS,
+    FieldContent.SECRET: ANYTHING,
+    FieldContent.DEFAULT: ANYTHING,
+    FieldContent.SIGN_IN: Structure(_SIGN_IN),
+}
+
+
+def _by_content(contents: Mapping[str, FieldContent]) -> dict[str, Structure]:
+    return {name: _STRUCTURES[content] for name, content in contents.items()}
+
+
+_SIGN_IN |= _by_content(SIGN_IN_CONTENTS)
+_TOOL_META = Structure(_by_content(TOOL_META_CONTENTS))
+SERVER = Structure(
+    {
+        **_by_content(SERVER_CONTENTS),
+        "tool_meta": Structure(named=True, others=_TOOL_META),
+        "default_tool_meta": _TOOL_META,
+        "server_parameters": Structure(_by_content(PARAMETER_CONTENTS)),
+    }
+)
+_INPUT_DEFINITION = Structure(
+    {**_by_content(INPUT_CONTENTS), "options": Structure(all_of(NAME, "label value"), is_name=True)}
+)
+CONFIG = Structure({"servers": Structure(named=True, others=SERVER), "inputs": _INPUT_DEFINITION})
 
 # The forms in which a secret may occur: as it is, line by line, in base64, in a URL, in JSON, in Python.
 #

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from a2c_smcp.computer.secrets.mask import MASKED
-from a2c_smcp.computer.secrets.messages import is_word
+from a2c_smcp.computer.secrets.mask import MASKED, is_word
 from a2c_smcp.computer.secrets.rules import Declared, Literals, hints_at_secret, is_public
 from a2c_smcp.mcp_host.config.servers import PARAMETER_CONTENTS, SIGN_IN_CONTENTS, FieldContent
 

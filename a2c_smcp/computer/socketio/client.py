@@ -208,29 +208,26 @@ class SMCPComputerClient:
             with (
                 self._agents.calls.in_flight.recording(self._office, self._journal) if self._journal else nullcontext()
             ):
-                await self._keep_serving()
+                attempt, clock = 0, asyncio.get_running_loop().time
+                while True:
+                    begun = clock()
+                    try:
+                        await self._serve()
+                        attempt = 0
+                    except SMCPError as error:
+                        if isinstance(error, (*_FINAL, Forbidden)):
+                            self._agents.observation.report(SeatChanged(self._office, "refused", error.code))
+                        if isinstance(error, _FINAL) or (isinstance(error, Forbidden) and not self._has_joined):
+                            logger.info("%s is refused for good: %s", self._agents.name, error)
+                            raise
+                        self._report(f"not connected: {error}; trying again", logging.WARNING, error)
+                        attempt += 1
+                    await asyncio.sleep(self._reconnect.pause(attempt, clock() - begun))
         finally:
             stop_listening()
             self._agents.forget(self._office)
             if self._sealed:
                 await self._sealed.close()
-
-    async def _keep_serving(self) -> None:
-        attempt, clock = 0, asyncio.get_running_loop().time
-        while True:
-            begun = clock()
-            try:
-                await self._serve()
-                attempt = 0
-            except SMCPError as error:
-                if isinstance(error, (*_FINAL, Forbidden)):
-                    self._agents.observation.report(SeatChanged(self._office, "refused", error.code))
-                if isinstance(error, _FINAL) or (isinstance(error, Forbidden) and not self._has_joined):
-                    logger.info("%s is refused for good: %s", self._agents.name, error)
-                    raise
-                self._report(f"not connected: {error}; trying again", logging.WARNING, error)
-                attempt += 1
-            await asyncio.sleep(self._reconnect.pause(attempt, clock() - begun))
 
     def _report(self, event: str, level: int = logging.INFO, error: SMCPError | None = None) -> None:
         masked = ConnectionEvent(self._agents.mask.text(event))

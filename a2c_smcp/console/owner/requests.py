@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
-from a2c_smcp.computer.consent.approval import Decision
-from a2c_smcp.computer.consent.pending import NothingToAnswer, PendingApproval, PendingQuestion
+from a2c_smcp.computer.consent.approval import Decision, NothingToAnswer, PendingApproval, PendingQuestion
 from a2c_smcp.computer.questions.forms import MISSING, Field, NoForm, check_content, content_of, fields_of
 from a2c_smcp.console.html import SHOWN, Attribute, Html, Response, joined, leads_to, tag
 from a2c_smcp.console.owner.layout import arguments, difference, long_text, pill, shortened, whole_request

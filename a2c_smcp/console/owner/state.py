@@ -11,7 +11,7 @@ from a2c_smcp.computer.calls.incoming import WatchedState
 from a2c_smcp.computer.calls.journal import Key
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.watch import ConfigurationChanges
-from a2c_smcp.computer.consent.pending import PendingApprovals, PendingQuestions
+from a2c_smcp.computer.consent.approval import PendingApprovals, PendingQuestions
 from a2c_smcp.computer.types import AttributedCall, Update
 from a2c_smcp.console.app import Changes
 from a2c_smcp.console.html import Html

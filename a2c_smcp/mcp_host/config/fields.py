@@ -22,7 +22,7 @@ class FieldContent(Enum):
     """The contents of a field of a configuration, as far as secrets are concerned.
 
     Four tables have an entry for each mark: what `get_config` masks and which values are secrets everywhere
-    (`computer/secrets/rules.py`), which words of a message stay (`messages.py`), what an import replaces by inputs and
+    (`computer/secrets/rules.py`), which words of a message stay (`mask.py`), what an import replaces by inputs and
     a diff masks (`replace.py`), what a `repr` shows (`config/inputs.py`). A field without a mark, such as one that we
     do not know, is judged by its name, and its text is searched for secrets.
     """

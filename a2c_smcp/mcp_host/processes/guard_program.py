@@ -134,20 +134,17 @@ class _Watcher:
             if time.monotonic() >= self._due:
                 self._escalate()
             if time.monotonic() >= self._next_check:
-                self._check_limits()
+                if excess := self._limits.exceeded():
+                    _report(self._control, {"ended": excess})
+                    self._limits.end_all()
+                    self._due, self._next_signals = time.monotonic() + _KILL_AGAIN, _escalation(0.0)
+                    next(self._next_signals)
+                    self._next_check = float("inf")
+                else:
+                    self._next_check = time.monotonic() + self._limits.interval
         if not _ON_LINUX:
             with contextlib.suppress(OSError):
                 os.killpg(self._leader, signal.SIGKILL)
-
-    def _check_limits(self) -> None:
-        if excess := self._limits.exceeded():
-            _report(self._control, {"ended": excess})
-            self._limits.end_all()
-            self._due, self._next_signals = time.monotonic() + _KILL_AGAIN, _escalation(0.0)
-            next(self._next_signals)
-            self._next_check = float("inf")
-        else:
-            self._next_check = time.monotonic() + self._limits.interval
 
     def _handle(self, descriptor: int) -> None:
         if descriptor == self._wakeups.fileno():

@@ -17,15 +17,13 @@ import anyio
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, URL_ELICITATION_REQUIRED
 
 from a2c_smcp.mcp_host.failures import RequestRefused, if_short
-from a2c_smcp.mcp_host.limits import HostLimits
-from a2c_smcp.mcp_host.message_limits import check_result, is_within
-from a2c_smcp.mcp_host.sessions.sdk_client import TASKS_EXTENSION, SDKClient
+from a2c_smcp.mcp_host.limits import HostLimits, check_result, is_within
+from a2c_smcp.mcp_host.sessions.sdk_client import APPS, TASKS_EXTENSION, SDKClient
 from a2c_smcp.mcp_host.sessions.server_requests import LARGEST, AskableCall, ServerRequests, answered
 from a2c_smcp.mcp_host.sessions.tasks import ExtensionTask, OlderTask, ServerTask, failed
 from a2c_smcp.mcp_host.sessions.tool_request import Asking, InputRefused, ReadRequest, ToolRequest
 from a2c_smcp.mcp_host.sessions.turns import CallTurns
-from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
-from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
+from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest, PendingRequest
 from a2c_smcp.protocol.questions import ELICITATION, INPUT_METHODS, InputRequest, input_requests
 from a2c_smcp.protocol.results import without_own_keys
 
@@ -274,7 +272,7 @@ Send = Callable[[PendingRequest, Work, MCPRequest | None], Awaitable[dict[str, A
 """Does the work for a request, or sends the request directly. Returns the outcome."""
 
 _RESERVED = "io.modelcontextprotocol/"
-_ELICITATION: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+_ELICITATION: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}, "extensions": APPS}
 _NO_OPTIONS = (None, None, None, None)
 _TTL_MARGIN = 60.0  # seconds that a server keeps a task after the call could have ended
 

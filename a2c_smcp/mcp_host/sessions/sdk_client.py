@@ -36,7 +36,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from a2c_smcp import __version__
 from a2c_smcp.errors import ConfigError
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, ServerFailure, ServerGone, StartFailed, if_short
-from a2c_smcp.mcp_host.message_limits import refused
+from a2c_smcp.mcp_host.limits import refused
 from a2c_smcp.mcp_host.sessions.server_info import AboutServer, LogLevel, about_server
 from a2c_smcp.mcp_host.sign_in.flow import token_refused
 from a2c_smcp.mcp_host.transports.direct_requests import DirectSender, MCPRequest, as_json
@@ -128,10 +128,13 @@ AnswerRequest = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]] | None
 """Answers a request of the server, by method and parameters; `None` leaves it to the SDK."""
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+APPS: Mapping[str, Any] = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}
+"""The extension by which servers show apps. A list of tools is for all agents, and some have clients that show apps."""
 CAPABILITIES: Mapping[str, Any] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {},
     "roots": {},
+    "extensions": APPS,
 }
 """The capabilities declared at `initialize`, to servers of older revisions."""
 raw_params: ContextVar[dict[str, Any] | None] = ContextVar("raw_params", default=None)
@@ -273,7 +276,7 @@ class SDKClient:
         self._session = ClientSession(
             dispatcher=self._dispatcher,
             client_info=types.Implementation(name="a2c-smcp", version=__version__),
-            extensions={TASKS_EXTENSION: {}},
+            extensions={TASKS_EXTENSION: {}, **APPS},
         )
         self._limit = limit
         self._stack = AsyncExitStack()

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 from a2c_smcp.mcp_host.failures import if_short
-from a2c_smcp.mcp_host.limits import Rate
-from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.limits import Rate, is_within
 
 logger = logging.getLogger(__name__)
 

@@ -32,11 +32,11 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 
 from a2c_smcp.errors import CallTimeout
 from a2c_smcp.mcp_host.failures import ServerGone
-from a2c_smcp.mcp_host.message_limits import is_within
+from a2c_smcp.mcp_host.limits import is_within
 from a2c_smcp.mcp_host.sessions.tool_request import Asking, InputRefused, OnInput
 from a2c_smcp.mcp_host.sessions.turns import LINGERS, CallTurns
+from a2c_smcp.mcp_host.transports.direct_requests import PendingRequest
 from a2c_smcp.mcp_host.transports.messages import RELATED_CALL
-from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
 from a2c_smcp.protocol.questions import ELICITATION, INPUT_METHODS, ROOTS, InputRequest
 
 logger = logging.getLogger(__name__)

@@ -34,8 +34,7 @@ from a2c_smcp.mcp_host.sessions.server_info import AboutServer, LogLevel, OnLog,
 from a2c_smcp.mcp_host.sessions.subscriptions import OfferChange, ServerListings
 from a2c_smcp.mcp_host.sessions.tool_request import READ_METHODS, UNDECLARED, ReadRequest, ToolRequest
 from a2c_smcp.mcp_host.sessions.turns import CallTurns
-from a2c_smcp.mcp_host.transports.direct_requests import DirectSender, MCPRequest, Otherwise
-from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
+from a2c_smcp.mcp_host.transports.direct_requests import DirectSender, MCPRequest, Otherwise, PendingRequest
 from a2c_smcp.mcp_host.transports.transport import MCPTransport
 from a2c_smcp.telemetry import conventions, tracing
 

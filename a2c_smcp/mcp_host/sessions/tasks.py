@@ -31,10 +31,9 @@ from mcp_types import INTERNAL_ERROR
 
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.mcp_host.failures import RequestRefused, if_short
-from a2c_smcp.mcp_host.message_limits import refused
+from a2c_smcp.mcp_host.limits import refused
 from a2c_smcp.mcp_host.sessions.sdk_client import SDKClient
-from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest
-from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
+from a2c_smcp.mcp_host.transports.direct_requests import MCPRequest, PendingRequest
 from a2c_smcp.protocol.questions import InputRequest
 
 Answer = Callable[[dict[str, InputRequest]], Awaitable[dict[str, dict[str, Any]]]]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from a2c_smcp.mcp_host.transports.pending_request import OnProgress
+from a2c_smcp.mcp_host.transports.direct_requests import OnProgress
 from a2c_smcp.protocol.operations import MCP_LISTS, MCP_OPERATIONS, READ_RESOURCE
 from a2c_smcp.protocol.questions import InputRequest
 from a2c_smcp.protocol.skills import SKILLS_EXTENSION

@@ -24,9 +24,15 @@ from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.mcp_host.failures import ServerFailure, ServerGone
 from a2c_smcp.mcp_host.sign_in.account import Account
 from a2c_smcp.mcp_host.sign_in.addresses import certificates
-from a2c_smcp.mcp_host.transports.direct_requests import DirectSender, MCPRequest, Otherwise, settle, written
+from a2c_smcp.mcp_host.transports.direct_requests import (
+    DirectSender,
+    MCPRequest,
+    Otherwise,
+    PendingRequest,
+    settle,
+    written,
+)
 from a2c_smcp.mcp_host.transports.messages import read_line
-from a2c_smcp.mcp_host.transports.pending_request import PendingRequest
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from mcp.shared.message import SessionMessage as SessionMessage
 from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import BaseModel, ValidationError
 
-from a2c_smcp.mcp_host.message_limits import (
+from a2c_smcp.mcp_host.limits import (
     LARGE,
     MAX_BYTES,
     PEEK,

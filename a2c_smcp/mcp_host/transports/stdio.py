@@ -17,14 +17,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from a2c_smcp.files import data_folder
 from a2c_smcp.mcp_host.config.servers import SandboxSettings, StdioParameters
-from a2c_smcp.mcp_host.failures import (
-    CommandNotFound,
-    NotSandboxed,
-    ServerFailure,
-    ServerGone,
-    StartFailed,
-    if_short,
-)
+from a2c_smcp.mcp_host.failures import CommandNotFound, NotSandboxed, ServerFailure, ServerGone, StartFailed, if_short
 from a2c_smcp.mcp_host.processes.environment import child_environment, find_command, why_not_found
 from a2c_smcp.mcp_host.processes.guard import GuardedProcess, Intercept, ProcessGuard
 from a2c_smcp.mcp_host.processes.plan import RefusedPaths, planned

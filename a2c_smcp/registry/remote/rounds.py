@@ -42,19 +42,13 @@ from mcp.server.subscriptions import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from a2c_smcp.loops import cancel_and_wait
+from a2c_smcp.loops import cancel_and_wait, first_of
 from a2c_smcp.mcp_events import LogLevel
 from a2c_smcp.protocol.names import client_field
 from a2c_smcp.protocol.questions import INPUT_METHODS, InputRequest, input_required
-from a2c_smcp.registry.calls.context import (
-    CannotAsk,
-    OnInput,
-    OnProgress,
-    ToolCaller,
-    called_by,
-)
-from a2c_smcp.registry.readable_registry import ReadableChange
+from a2c_smcp.registry.calls.context import CannotAsk, OnInput, OnProgress, ToolCaller, called_by
 from a2c_smcp.registry.remote.sdk import Connection, ServerMessageMetadata, connection_of
+from a2c_smcp.registry.tool_registry import ReadableChange
 
 logger = logging.getLogger(__name__)
 
@@ -423,7 +417,7 @@ class Rounds:
         try:
             while not call.task.done() and not call.questions:
                 call.asked.clear()
-                await _first_of(call.task, call.asked)
+                await first_of(call.task, call.asked)
                 await call.round.finish()  # a round says what was said in it, before it is over
         except BaseException:
             call.task.cancel()
@@ -455,12 +449,12 @@ def missing_capability(error: CannotAsk) -> MCPError:
 
 
 def input_capabilities(context: Request) -> dict[str, Any]:
-    """The input capabilities that the client has declared."""
+    """The input capabilities that the client has declared, and its extensions beside them."""
     declared = context.session.client_capabilities
     if all(getattr(declared, name, None) is None for name in INPUT_METHODS.values()):
         return {}
     dumped = declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared else {}
-    return {name: dumped[name] for name in INPUT_METHODS.values() if name in dumped}
+    return {name: dumped[name] for name in (*INPUT_METHODS.values(), "extensions") if name in dumped}
 
 
 def client_of(context: Request) -> dict[str, str] | None:
@@ -488,11 +482,3 @@ def push_to(context: Request) -> OnInput:
         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     return on_input
-
-
-async def _first_of(task: asyncio.Task[Any], event: asyncio.Event) -> None:
-    waiting = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()

@@ -36,8 +36,8 @@ from a2c_smcp.mcp_host.status import State
 from a2c_smcp.protocol.questions import InputRequest
 from a2c_smcp.registry.calls.context import OnProgress, ToolCaller, progress_listener, tool_caller
 from a2c_smcp.registry.content import RawResult, note_result, value_of
-from a2c_smcp.registry.entries import UnknownResource
 from a2c_smcp.registry.functions import InvalidArguments
+from a2c_smcp.registry.sources import UnknownResource
 from a2c_smcp.registry.toolset import unknown_tool
 
 ServerConfig: TypeAlias = MCPServerConfig | Mapping[str, Any]

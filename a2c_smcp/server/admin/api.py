@@ -196,7 +196,12 @@ class AdminAPI:
         scope["extensions"][EXTENSION]["trust"]()
         query = _query(scope)
         if what == "events":
-            await self._stream_to_node(query, receive, send)
+            source = self._operations.source
+            reader = source.open(EventFilter(query))
+            try:
+                await _write_events(send, receive, reader, b"application/x-ndjson", _as_lines)
+            finally:
+                source.close(reader)
             return
         handler, _ = _route(self._node_routes, scope["method"], what)
         await _send_json(send, handler(query))
@@ -286,14 +291,6 @@ class AdminAPI:
     async def _stream(self, query: Mapping[str, str], receive: Receive, send: Send) -> None:
         async with self._operations.following(query) as reader:
             await _write_events(send, receive, reader, b"text/event-stream", _as_events)
-
-    async def _stream_to_node(self, query: Mapping[str, str], receive: Receive, send: Send) -> None:
-        source = self._operations.source
-        reader = source.open(EventFilter(query))
-        try:
-            await _write_events(send, receive, reader, b"application/x-ndjson", _as_lines)
-        finally:
-            source.close(reader)
 
 
 def _as_events(batch: Sequence[Facts]) -> bytes:

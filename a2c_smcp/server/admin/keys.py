@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -35,18 +36,13 @@ class KeysFileUnwritable(BadRequest):
     """The keys file is on a read-only file system, belongs to another user, or the disk is full."""
 
 
+@dataclass(eq=False)
 class ServerKeys:
     """`reload` puts a changed keys file in force on this node. `keep` lets later nodes know a key that is withheld."""
 
-    def __init__(
-        self,
-        provider: AuthenticationProvider | None,
-        reload: Callable[[], None],
-        keep: Callable[[str], Awaitable[None]],
-    ) -> None:
-        self._provider = provider
-        self._reload = reload
-        self._keep = keep
+    _provider: AuthenticationProvider | None
+    _reload: Callable[[], None]
+    _keep: Callable[[str], Awaitable[None]]
 
     def rows(self, connections: Mapping[str, int]) -> list[KeyRow]:
         """All keys. `connections` says how many connections each has. Raises `BadRequest`."""

@@ -207,7 +207,20 @@ class Proxy:
         """Raises `BadRequest` if there is no such node, `Unavailable` if it does not answer."""
         proxied = await self.proxied(node, request)
         if request.method == "POST":
-            return await self._post(proxied, request)
+            # A POST that is refused here ends its session, as it does on the node of the session.
+            length = request.header(b"content-length")
+            is_small = length.isdecimal() and int(length) <= MAX_UNAUTHENTICATED
+            is_authenticated = not is_small and (await self._ask(proxied, "HEAD", None)).status == HTTPStatus.OK
+            limit = self._limits.max_transport if is_authenticated else MAX_UNAUTHENTICATED
+            if is_authenticated:
+                request.body.trust()
+            try:
+                body = await request.body.read(limit)
+            except SMCPError:
+                with suppress(Unavailable):
+                    await self._ask(proxied, "POST", _CLOSE)
+                raise
+            return await self._ask(proxied, "POST", body)
         return await self._poll(proxied, request)
 
     async def proxied(self, node: str, request: HttpRequest) -> ProxiedRequest:
@@ -277,22 +290,6 @@ class Proxy:
             raise Unavailable("the server is shutting down") from None
         finally:
             self._polls.discard(poll)
-
-    async def _post(self, proxied: ProxiedRequest, request: HttpRequest) -> HttpResponse:
-        """A POST that is refused here ends its session, as it does on the node of the session."""
-        length = request.header(b"content-length")
-        is_small = length.isdecimal() and int(length) <= MAX_UNAUTHENTICATED
-        is_authenticated = not is_small and (await self._ask(proxied, "HEAD", None)).status == HTTPStatus.OK
-        limit = self._limits.max_transport if is_authenticated else MAX_UNAUTHENTICATED
-        if is_authenticated:
-            request.body.trust()
-        try:
-            body = await request.body.read(limit)
-        except SMCPError:
-            with suppress(Unavailable):
-                await self._ask(proxied, "POST", _CLOSE)
-            raise
-        return await self._ask(proxied, "POST", body)
 
     async def _ask(self, proxied: ProxiedRequest, method: str, body: bytes | None) -> HttpResponse:
         try:
