@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from secrets import token_hex
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -68,3 +69,24 @@ def under_new_name(url: str) -> str:
     if parts.scheme != "http" or not is_loopback(parts.hostname or ""):
         return url
     return urlunsplit(parts._replace(netloc=f"console-{token_hex(6)}.localhost:{parts.port or 80}"))
+
+
+# Addresses that peers name.
+
+_GLOBAL_UNICAST, _NAT64 = IPv6Network("2000::/3"), IPv6Network("64:ff9b::/96")
+
+
+def deciding_address(address: str) -> IPv4Address | IPv6Address:
+    """Return the address that decides: of IPv4 in IPv6 the inner one."""
+    read = ipaddress.ip_address(address)
+    if isinstance(read, IPv4Address):
+        return read
+    in_nat64 = IPv4Address(int(read) & 0xFFFFFFFF) if read in _NAT64 else None
+    return read.ipv4_mapped or read.sixtofour or in_nat64 or read
+
+
+def is_public(address: str) -> bool:
+    """True if this IP address belongs to no private network, and to no single machine or network link."""
+    read = deciding_address(address)
+    is_usual = isinstance(read, IPv4Address) or (read in _GLOBAL_UNICAST and read.teredo is None)
+    return is_usual and read.is_global and not read.is_multicast

@@ -461,6 +461,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "no-secrets-in-logs": "No credential and no payload is ever logged.",
         "server-card": "With --card, programs without a key learn how offices are reached, and nothing else.",
         "mcp-on-server": "With --mcp, MCP clients are agents with their own keys; those with one key share a seat.",
+        "mcp-sign-in": "With --sign-in, people sign in MCP clients, each for one office, and can end that at once.",
         "console-origin": "Each start of the owner's console has an origin that no other program can have had before.",
         "other-ports": "What a browser sends to another port of this machine opens no console.",
         "operators": "With an admin key, operators list members, calls, nodes and keys of all nodes, and steer them.",

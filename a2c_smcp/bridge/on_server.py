@@ -37,8 +37,8 @@ from a2c_smcp.errors import (
 )
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.names import fault_in
-from a2c_smcp.server.auth.authentication import Principal, mcp_name
-from a2c_smcp.server.http_requests import Lifespan, with_headers
+from a2c_smcp.server.auth.authentication import Principal, agent_name
+from a2c_smcp.server.http_requests import CREDENTIALS, Lifespan, with_headers
 from a2c_smcp.server.observation.happened import McpCallRefused, McpClientSeen
 from a2c_smcp.web import ASGIApp, Receive, Scope, Send, header
 
@@ -283,12 +283,10 @@ _METADATA_PATH = "/.well-known/oauth-protected-resource"
 PREFIXES = (MCP_PATH, f"{_METADATA_PATH}{MCP_PATH}")
 """The paths at which the application has to be mounted."""
 
-_CREDENTIALS = (b"authorization", b"x-api-key", b"access_token")
 _SESSION = b"mcp-session-id"
 _FOR_WEB_PAGES = ((b"access-control-expose-headers", b"mcp-session-id, www-authenticate"),)
 _CHECKED = frozenset({b"host", b"origin"})
 _REFUSED = -32001  # beside those that MCP itself has
-_WILDCARDS = frozenset("*?[")
 
 _NO_KEY = (
     "This Server wants a key: have your MCP client send the header `Authorization: Bearer KEY`, "
@@ -311,6 +309,11 @@ class Admits(Protocol):
 
     def visit(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]: ...
 
+    def credentials_of(self, scope: Scope, principal: Principal, office: str) -> dict[str, str]: ...
+
+    @property
+    def sign_in_url(self) -> str | None: ...
+
 
 class OfficesAsMCPServers:
     """An ASGI application. Its lifespan must be run, and its agents must reach the Server at `url`.
@@ -326,7 +329,8 @@ class OfficesAsMCPServers:
         options: SeatOptions = SeatOptions(),  # noqa: B008  # frozen
     ) -> None:
         self._server = server
-        self._issuers = tuple(issuers)
+        self._public_url = server.sign_in_url
+        self._issuers = (self._public_url,) if self._public_url else tuple(issuers)
         self._seats = Seats(url, options)
         self._on_refused = options.on_refused
 
@@ -351,7 +355,7 @@ class OfficesAsMCPServers:
                 finally:
                     seat.release()
         except SMCPError as error:
-            await _refuse(scope, error, send)
+            await self._refuse(scope, error, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -373,8 +377,7 @@ class OfficesAsMCPServers:
         occupant = Occupant(principal.id, office, name)
         if (header(scope, _SESSION) or scope["method"] != "POST") and not self._seats.has(occupant):
             raise NotFound("there is no such session, begin a new one")
-        headers = {name.decode(): header(scope, name) for name in _CREDENTIALS if header(scope, name)}
-        seat = await self._seats.use(occupant, headers)
+        seat = await self._seats.use(occupant, self._server.credentials_of(scope, principal, office))
         if over.is_set:
             seat.release()
             raise NotAuthenticated("the key was revoked or has expired just now")
@@ -383,7 +386,7 @@ class OfficesAsMCPServers:
     async def _tell_metadata(self, scope: Scope, office: str, send: Send) -> None:
         """Answer with the metadata that an MCP client needs before it is authenticated (RFC 9728)."""
         metadata: dict[str, Any] = {
-            "resource": f"{_base(scope)}{MCP_PATH}/{quote(office, safe='')}",
+            "resource": f"{self._public_url or _base(scope)}{MCP_PATH}/{quote(office, safe='')}",
             "bearer_methods_supported": ["header"],
             "resource_name": f"Office {office}",
         }
@@ -391,16 +394,32 @@ class OfficesAsMCPServers:
             metadata["authorization_servers"] = [*self._issuers]
         await _answer(send, 200, metadata, [])
 
+    async def _refuse(self, scope: Scope, error: SMCPError, send: Send) -> None:
+        """Answers in the way of MCP: a JSON-RPC error, at the status of HTTP that fits.
 
-def agent_name(principal: Principal) -> str:
-    """The name of the agent: that of the principal, or the first one that the key names. Raises `NotAuthorised`."""
-    own = mcp_name(principal.id)
-    if principal.allows_name(own):
-        return own
-    names = [name for name in sorted(principal.names or ()) if not _WILDCARDS & {*name}]
-    if not names:
-        raise NotAuthorised(f"{principal.id!r} may use names by pattern only, and {own!r} is none of them")
-    return names[0]
+        Clients take 401 for a reason to sign in, and show nothing of it. So a wrong key is 403 where nobody can.
+        """
+        message, headers, status = error.message, list[tuple[bytes, bytes]](), error.code
+        if isinstance(error, NotAuthenticated):
+            has_key = any(header(scope, name) for name in CREDENTIALS)
+            message = _WRONG_KEY if has_key else _NO_KEY
+            if has_key and not self._issuers:
+                status = NotAuthorised.code
+            else:
+                headers = [(b"www-authenticate", self._challenge(scope, has_key=has_key))]
+        elif remedy := next((words for kind, words in _REMEDIES.items() if isinstance(error, kind)), ""):
+            message = f"{error.about if isinstance(error, OfficeHasAgent) else error.message}. {remedy}"
+        fault = {"code": _REFUSED, "message": message, "data": {"code": error.code, **error.details}}
+        status = 400 if isinstance(error, BadRequest) else status
+        await _answer(send, status, {"jsonrpc": "2.0", "id": None, "error": fault}, headers)
+
+    def _challenge(self, scope: Scope, *, has_key: bool) -> bytes:
+        """The challenge for a client without a valid key (RFC 6750, RFC 9728)."""
+        if not self._issuers:
+            return b"Bearer"
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        metadata = f'resource_metadata="{self._public_url or _base(scope)}{_METADATA_PATH}{quote(path)}"'
+        return f'Bearer error="invalid_token", {metadata}'.encode() if has_key else f"Bearer {metadata}".encode()
 
 
 def _office_in(path: str) -> str:
@@ -426,27 +445,6 @@ def _inner(scope: Scope) -> Scope:
 
 
 # Refusals
-
-
-async def _refuse(scope: Scope, error: SMCPError, send: Send) -> None:
-    """Answers in the way of MCP: a JSON-RPC error, at the status of HTTP that fits."""
-    message, headers = error.message, []
-    if isinstance(error, NotAuthenticated):
-        has_key = any(header(scope, name) for name in _CREDENTIALS)
-        message = _WRONG_KEY if has_key else _NO_KEY
-        headers = [(b"www-authenticate", _challenge(scope, has_key=has_key))]
-    elif remedy := next((words for kind, words in _REMEDIES.items() if isinstance(error, kind)), ""):
-        message = f"{error.about if isinstance(error, OfficeHasAgent) else error.message}. {remedy}"
-    fault = {"code": _REFUSED, "message": message, "data": {"code": error.code, **error.details}}
-    status = 400 if isinstance(error, BadRequest) else error.code
-    await _answer(send, status, {"jsonrpc": "2.0", "id": None, "error": fault}, headers)
-
-
-def _challenge(scope: Scope, *, has_key: bool) -> bytes:
-    """The challenge for a client without a valid key (RFC 6750, RFC 9728)."""
-    path = scope["path"].removeprefix(scope.get("root_path", ""))
-    metadata = f'resource_metadata="{_base(scope)}{_METADATA_PATH}{quote(path)}"'
-    return f'Bearer error="invalid_token", {metadata}'.encode() if has_key else f"Bearer {metadata}".encode()
 
 
 async def _answer(send: Send, status: int, body: dict[str, Any], headers: list[tuple[bytes, bytes]]) -> None:

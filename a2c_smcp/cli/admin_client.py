@@ -63,8 +63,9 @@ class AdminClient:
         *,
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str | int | None] | None = None,
+        api: str = _PATH,
     ) -> dict[str, Any]:
-        async with self._asking(method, path, query or {}, _PATIENCE, body) as response:
+        async with self._asking(method, path, query or {}, _PATIENCE, body, api) as response:
             answer: dict[str, Any] = await response.json()
             return answer
 
@@ -95,10 +96,11 @@ class AdminClient:
         query: Mapping[str, str | int | None],
         timeout: aiohttp.ClientTimeout,
         body: Mapping[str, Any] | None = None,
+        api: str = _PATH,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         params = {name: str(value) for name, value in query.items() if value is not None}
         endpoint = options.endpoint(self.url)
-        place, url = endpoint.shown_url, f"{endpoint.origin}{_PATH}/{path}"
+        place, url = endpoint.shown_url, f"{endpoint.origin}{api}/{path}"
         headers = {"Authorization": f"Bearer {self.admin_key}"}
         try:
             async with (
@@ -135,7 +137,7 @@ def _refused(method: str, status: int, text: str, place: str) -> Failed | WrongU
         return Failed(f"{place} is no Server with an operator's interface (status {status})", _SWITCH_ON)
     if status == _UNAUTHENTICATED:
         return Failed(
-            f"{place} does not accept this admin key",
+            f"{place} does not accept this key",
             "Give the one that the Server was started with, by --admin-key or A2C_ADMIN_KEY; an API key does not do.",
         )
     if status == _NOT_FOUND and "/socket.io/" in message:

@@ -172,7 +172,9 @@ def leads_to(address: str, **more: str) -> Response:
     return Response(200, dumps({"goes_to": address, **more}), "application/json")
 
 
-async def send_response(response: Response, send: Send, *, has_body: bool = True) -> None:
+async def send_response(
+    response: Response, send: Send, *, has_body: bool = True, safety: Sequence[tuple[str, str]] = SAFETY
+) -> None:
     body = response.body.encode() if isinstance(response.body, str) else response.body
     kept = f"private, max-age={_YEAR}, immutable" if response.is_kept else "no-store"
     headers = [("content-type", response.kind), ("content-length", str(len(body))), ("cache-control", kept)]
@@ -180,7 +182,7 @@ async def send_response(response: Response, send: Send, *, has_body: bool = True
         {
             "type": "http.response.start",
             "status": response.status,
-            "headers": encoded([*headers, *SAFETY, *response.headers]),
+            "headers": encoded([*headers, *safety, *response.headers]),
         }
     )
     await send({"type": "http.response.body", "body": body if has_body else b""})

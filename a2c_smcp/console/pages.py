@@ -276,10 +276,10 @@ def document(view: View, brand: str, pages: Mapping[str, Page], page: Page, regi
     return _frame(view, title, brand, parts, is_live=page.is_live)
 
 
-def notice_page(view: View, brand: str, title: str, *children: Child) -> Html:
+def notice_page(view: View, brand: str, title: str, *children: Child, has_script: bool = True) -> Html:
     """Return a page with a short text."""
     box = tag("main", tag("h1", view.words(title)), *children, id="content", class_="notice")
-    return _frame(view, view.words(title), brand, [_plain_header(brand), box])
+    return _frame(view, view.words(title), brand, [_plain_header(brand), box], has_script=has_script)
 
 
 def entrance_page(view: View, brand: str, way_in: Html) -> Html:
@@ -298,7 +298,14 @@ def _plain_header(brand: str) -> Html:
 
 
 def _frame(
-    view: View, title: str, brand: str, body: list[Html], *, is_live: bool = False, is_entrance: bool = False
+    view: View,
+    title: str,
+    brand: str,
+    body: list[Html],
+    *,
+    is_live: bool = False,
+    is_entrance: bool = False,
+    has_script: bool = True,
 ) -> Html:
     words = view.words
     live = view.link("/live", page=view.path, **view.query) if is_live else None
@@ -310,7 +317,7 @@ def _frame(
         tag("title", f"{title} – {brand}"),
         tag("link", rel="stylesheet", href=_asset(view, "console.css")),
         tag("link", rel="icon", href=_asset(view, "icon.svg")),
-        tag("script", type="module", src=_asset(view, "console.js")),
+        tag("script", type="module", src=_asset(view, "console.js")) if has_script else None,
     )
     skip = tag("a", words("Skip to the content"), href="#content", class_="skip")
     announcements = tag("p", id="announcements", class_="unseen", role="status", aria_live="polite")

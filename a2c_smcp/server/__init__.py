@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from a2c_smcp.server.app import SMCPApp, create_app
 from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal
+from a2c_smcp.server.auth.grants import SignIn
 from a2c_smcp.server.cluster.memory import Directory, MemoryDirectory
 from a2c_smcp.server.settings import Limits, Settings
 
@@ -21,6 +22,7 @@ __all__ = [
     "SMCPApp",
     "SMCPNamespace",
     "Settings",
+    "SignIn",
     "create_app",
 ]
 

@@ -10,14 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from a2c_smcp.audit.file import AuditFile
-from a2c_smcp.errors import NotFound, SMCPError, Unavailable
+from a2c_smcp.errors import ConfigError, NotFound, SMCPError, Unavailable
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.admin.api import AdminAccess, AdminKeyRefused
 from a2c_smcp.server.auth.authentication import AllowAll, Handshake, Principal
+from a2c_smcp.server.auth.grants import AccessGrants, KeptInFile, SignedIn, SignIn
 from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
 from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
 from a2c_smcp.server.http_requests import (
     CONSOLE_PATH,
+    CREDENTIALS,
     EXTENSION,
     FRONT_PAGE,
     NO_SUCH_PAGE,
@@ -44,7 +46,7 @@ from a2c_smcp.server.transport.session_channel import SessionChannel
 from a2c_smcp.server.transport.sessions import Sessions
 from a2c_smcp.telemetry import tracing
 from a2c_smcp.telemetry.metrics import CONTENT_TYPE, count_refusal, merged, server_metrics
-from a2c_smcp.web import ASGIApp, Receive, Scope, Send
+from a2c_smcp.web import ASGIApp, Receive, Scope, Send, header
 
 if TYPE_CHECKING:
     from a2c_smcp.server.admin.operations import Operations
@@ -63,8 +65,8 @@ _POLL_INTERVAL = 0.02
 def create_app(settings: Settings | None = None) -> SMCPApp:
     """A Server as an ASGI application: any ASGI server can serve it, and other applications can mount it.
 
-    Without settings it admits every client, and keeps its offices in memory. Raises `ConfigError` for an audit file
-    that cannot be used.
+    Without settings it admits every client, and keeps its offices in memory. Raises `ConfigError` for settings that do
+    not go together, and for an audit file that cannot be used.
     """
     return SMCPApp(settings or Settings())
 
@@ -82,6 +84,10 @@ class SMCPApp:
         self.metrics.watch("a2c_ready", lambda: self._readiness()["status"] == "ready")
         self.metrics.watch("a2c_workers", lambda: settings.workers.count if settings.workers else 1)
         auth = self._auth = settings.auth or AllowAll()
+        self.grants: AccessGrants | None = None
+        self._signed_in: SignedIn | None = None
+        if settings.sign_in:
+            auth = self._sign_in(settings.sign_in)
         self.hub = Hub(
             AdminKeyRefused(auth, settings.admin_key) if settings.admin_key else auth,
             directory=settings.directory,
@@ -150,11 +156,27 @@ class SMCPApp:
         """
         self._mounts.add(prefixes, app, has_cors=has_cors)
 
+    def _sign_in(self, settings: SignIn) -> SignedIn:
+        """Raises `ConfigError`."""
+        if self.settings.auth is None:
+            raise ConfigError("to sign in, people need keys or tokens of this Server: give it some")
+        is_in_store = self._shared is not None and settings.file is None
+        kept = self._shared if self._shared and is_in_store else KeptInFile(settings.file)
+        self.grants = AccessGrants(settings, kept, self._end_grant)
+        self._signed_in = SignedIn(self._auth, self.grants)
+        return self._signed_in
+
+    async def _end_grant(self, credential: str) -> None:
+        self.hub.auth.withhold(credential)
+        self.hub.recheck()
+        if self._shared:
+            await self._shared.withhold(credential)
+
     def _serve_operators(self, key: str) -> None:
         from a2c_smcp.server.admin.api import ADMIN_PATH, AdminAPI
         from a2c_smcp.server.admin.operations import operations_of
 
-        self.operations = operations_of(self.hub, self.settings.auth)
+        self.operations = operations_of(self.hub, self.settings.auth, self.grants)
         self.admin_access = AdminAccess(key, self.sessions.slowed, self.hub.refuse_handshake)
         self.mount(AdminAPI(self.operations, self.admin_access), ADMIN_PATH, has_cors=False)
         if why := self.operations.keys.unwritable:
@@ -262,6 +284,21 @@ class SMCPApp:
         principal = await self.sessions.admit(Handshake(headers, query, address, scope["scheme"], scope["path"]))
         scope["extensions"][EXTENSION]["trust"](principal.id)
         return principal
+
+    @property
+    def sign_in_url(self) -> str | None:
+        """Where people sign in their MCP clients; `None` if they cannot."""
+        return self.settings.sign_in.public_url if self.settings.sign_in else None
+
+    def credentials_of(self, scope: Scope, principal: Principal, office: str) -> dict[str, str]:
+        """The headers with which a bridge in this process connects for the sender of a request.
+
+        An access token is not accepted there, so a pass takes its place.
+        """
+        shown = {name.decode(): header(scope, name) for name in CREDENTIALS if header(scope, name)}
+        if self._signed_in and self._signed_in.is_of_grant(principal):
+            return {"authorization": f"Bearer {self._signed_in.pass_for(principal, office)}"}
+        return shown
 
     def visit(self, principal: Principal, end: Callable[[], None]) -> AbstractContextManager[None]:
         """Encloses the rest of a request after `authenticate`. `end` is called if its sender is no longer admitted."""

@@ -35,7 +35,9 @@ CONSOLE_PATH = "/console"
 """The path of the operator's console, if it is mounted."""
 
 _FOR_OPERATORS = (f"{CONSOLE_PATH}/", "/admin/", "/healthz/", "/readyz/", "/metrics/")
-_CREDENTIALS = (b"authorization", b"x-api-key", b"access_token")
+CREDENTIALS = (b"authorization", b"x-api-key", b"access_token")
+"""The headers that hold a key or a token."""
+
 _MAX_HEAD = 32 * 1024  # a session keeps its headers; web servers that this is mounted in may accept more
 
 
@@ -135,7 +137,7 @@ def check_host(request: HttpRequest, trusted: frozenset[str] | None) -> None:
 
 def check_credentials(request: HttpRequest) -> None:
     """Refuses a credential that comes twice: one part of a program would read the first one, another part the last."""
-    names = [name for name, _ in request.headers if name in _CREDENTIALS]
+    names = [name for name, _ in request.headers if name in CREDENTIALS]
     if twice := {name.decode() for name in names if names.count(name) > 1}:
         raise BadRequest(f"the header {min(twice)} comes more than once")
 

@@ -253,8 +253,12 @@ class Hub:
         self.disconnected(connection, is_clean=True, reason="dismissed")
 
     def reload(self) -> None:
-        """Reads the credentials again, disconnects clients that they no longer admit, and ends their requests."""
+        """Reads the credentials again, and ends what they no longer admit."""
         self.auth.reload()
+        self.recheck()
+
+    def recheck(self) -> None:
+        """Disconnects clients that are no longer admitted, and ends their requests."""
         for visit in list(self._visits):
             if renewed := self.auth.current(visit.principal):
                 visit.renew(renewed, lambda visit: visit.end())

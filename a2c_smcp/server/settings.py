@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from a2c_smcp.mcp_events import TELL_LOG_EVENT
 from a2c_smcp.server.auth.authentication import AuthenticationProvider
+from a2c_smcp.server.auth.grants import SignIn
 from a2c_smcp.server.cluster.memory import Directory
 
 MIB = 1024 * 1024
@@ -88,7 +89,7 @@ class Settings:
     a device is admitted only there. The program's own web server takes loopback names by default. With an `admin_key`
     it serves the operator's interface at `/admin/api`; no client is admitted by that key.
     `audit` is the audit file of this process; with `audit_arguments` it has the arguments of calls, else only a keyed
-    hash of them.
+    hash of them. With `sign_in`, people sign in their MCP clients: see `console.sign_in`. That needs `auth`.
     """
 
     auth: AuthenticationProvider | None = None
@@ -105,6 +106,7 @@ class Settings:
     trusted_proxies: tuple[Network, ...] = ()
     origins: tuple[str, ...] = ()
     admin_key: str | None = field(default=None, repr=False)
+    sign_in: SignIn | None = None
 
 
 # How often a computer may tell agents something (WIRE §9).

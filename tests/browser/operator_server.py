@@ -45,16 +45,17 @@ class Member:
 class Server:
     """`a2c-smcp server --console`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *more: str) -> None:
         self.keys = folder / "keys.json"
         self.keys.write_text("{}")
         env = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
         env |= {"A2C_SERVER_ADMIN_KEY": ADMIN, "A2C_SERVER_API_KEY": CLIENT, "PYTHONUNBUFFERED": "1"}
-        options = ["--port", "0", "--keys-file", str(self.keys), "--console", "--log-level", "error"]
+        options = ["--port", "0", "--keys-file", str(self.keys), "--console", "--log-level", "error", *more]
         self.process = subprocess.Popen([PROGRAM, "server", *options], env=env, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
         self.url = self.process.stdout.readline().split()[-1]
-        self.console = self.process.stdout.readline().split()[-1].rstrip("/")
+        console = next(line for line in self.process.stdout if line.startswith("console at "))
+        self.console = console.split()[-1].rstrip("/")
 
     def close(self) -> None:
         self.process.terminate()

@@ -1,7 +1,8 @@
 """Runs MCP's conformance suite for each revision and prints a table: `make conformance`.
 
-It has three legs: `client.py`, a Computer that uses the suite's servers; `server.py`, a registry that serves the suite;
-and `bridge.py`, which serves the same through an office: the registry behind a Computer, a Server and a bridge. What a
+It has five legs: `client.py`, a Computer that uses the suite's servers; `server.py`, a registry that serves the suite;
+`bridge.py`, which serves the same through an office, behind a Computer, a Server and a bridge; the same signed in; and
+`authorization.py`, a Server where people sign in MCP clients, all of whose scenarios must pass. What a
 revision requires must pass, but for the lines of `expected-failures.yaml`. So must all else that is carried: for the
 client leg, the table of features says that, and each scenario must be in it; for the others it is everything but the
 extensions in `NOT_SERVED`.
@@ -9,6 +10,8 @@ extensions in `NOT_SERVED`.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import shlex
 import shutil
@@ -23,6 +26,7 @@ from typing import Literal
 
 from reference.features import FEATURES
 from tests.ports import free_port
+from tests.stage.signing_in import Person, send
 
 HERE = Path(__file__).resolve().parent
 SUITE = HERE.parent.parent / ".cache" / "conformance" / "node_modules"
@@ -31,14 +35,15 @@ LISTED = {scenario: feature.carried for feature in FEATURES for scenario in feat
 NOT_SERVED = ("tasks-",)
 """How the names of scenarios begin that a served registry does not try to pass: the tasks extension."""
 
-Leg = Literal["client", "server", "bridge"]
-ROLES: dict[Leg, str] = {"client": "client", "server": "server", "bridge": "server"}
+Leg = Literal["client", "server", "bridge", "signed-in"]
+ROLES: dict[Leg, str] = {"client": "client", "server": "server", "bridge": "server", "signed-in": "server"}
 """What the suite calls the program that it tests."""
 RUNS: dict[tuple[Leg, str], tuple[str, ...]] = {
     **{(leg, revision): ("--requirements", revision) for leg in ROLES for revision in ("2026-07-28", "2025-11-25")},
     ("client", "2025-03-26"): ("--suite", "backcompat"),
 }
 
+_COMMAND = [SUITE / ".bin" / "node", SUITE / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"]
 _RESULT = re.compile(r"^([✓✗]) (\S+): \d+ passed", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[\d+m")
 
@@ -80,8 +85,7 @@ class Run:
 
 
 def suite(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [SUITE / ".bin" / "node", SUITE / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"]
-    return subprocess.run([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+    return subprocess.run([*_COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
 
 
 def required(leg: Leg, revision: str) -> frozenset[str]:
@@ -104,8 +108,10 @@ def subject(leg: Leg, results: Path) -> Iterator[tuple[str, ...]]:
             yield "--url", url
             return
         port = free_port()
-        with running("bridge.py", "--port", str(port), "--upstream", url, log=log):
-            yield "--url", f"http://127.0.0.1:{port}/mcp"
+        is_signed_in = leg == "signed-in"
+        more, path = (["--signed-in"], "/mcp/conformance") if is_signed_in else ([], "/mcp")
+        with running("bridge.py", "--port", str(port), "--upstream", url, *more, log=log):
+            yield "--url", f"http://127.0.0.1:{port}{path}"
 
 
 @contextmanager
@@ -134,6 +140,32 @@ def run(leg: Leg, revision: str, results: Path) -> Run:
     return Run(leg, revision, passed, frozenset(marks) - passed, needed, done.returncode == 0, said)
 
 
+def authorization_faults(results: Path) -> list[str]:
+    """Runs the scenarios for authorization servers. The suite waits for a person, who signs in with a key."""
+    output, port = results / "authorization", free_port()
+    with running("authorization.py", log=results / "authorization.log") as line:
+        told = json.loads(line)
+        words = ["--url", told["url"], "--client-id", told["client"], "--resource", f"{told['url']}/mcp/conformance"]
+        command = [*_COMMAND, "authorization", *words, "--port", str(port), "--output-dir", str(output)]
+        said = []
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8") as process:
+            assert process.stdout
+            for text in process.stdout:
+                said.append(text)
+                if text.startswith(f"{told['url']}/sign-in/authorize?"):
+                    asyncio.run(sign_in(told["url"], text.strip(), told["key"]))
+    checks = [check for file in output.rglob("checks.json") for check in json.loads(file.read_bytes())]
+    passed = [check["id"] for check in checks if check["status"] == "SUCCESS"]
+    print(f"authorization            {len(passed):3} of {len(checks):<3}", flush=True)
+    faults = [f"{check['id']}: {check.get('errorMessage')}" for check in checks if check["status"] != "SUCCESS"]
+    return faults if {"authorization-code-grant", "authorization-server-metadata"} <= {*passed} else [*faults, *said]
+
+
+async def sign_in(url: str, page: str, key: str) -> None:
+    answer = await Person(url).sign_in(page, key)
+    await send("GET", answer.headers["Location"])
+
+
 def main() -> int:
     results = Path(tempfile.mkdtemp(prefix="conformance-"))
     print("leg     revision    required     others       others that failed", flush=True)
@@ -144,6 +176,9 @@ def main() -> int:
         for fault in outcome.faults:
             is_good = False
             print(f"  FAILED: {fault}", flush=True)
+    for fault in authorization_faults(results):
+        is_good = False
+        print(f"  FAILED: {fault}", flush=True)
     if is_good:
         shutil.rmtree(results)
     else:

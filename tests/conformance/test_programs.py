@@ -24,10 +24,12 @@ from tests.program import forked
 
 pytestmark = pytest.mark.covers("mcp-conformance")
 
-CLIENT, SERVER, BRIDGE = (HERE / f"{name}.py" for name in ("client", "server", "bridge"))
+CLIENT, SERVER, BRIDGE, AUTHORIZATION = (
+    HERE / f"{name}.py" for name in ("client", "server", "bridge", "authorization")
+)
 
 
-@pytest.mark.parametrize("program", [CLIENT, SERVER, BRIDGE], ids=["client", "server", "bridge"])
+@pytest.mark.parametrize("program", [CLIENT, SERVER, BRIDGE, AUTHORIZATION], ids=lambda program: program.stem)
 def test_each_program_imports_the_package_and_the_standard_library_only(program: Path) -> None:
     tree = ast.parse(program.read_text("utf-8"))
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +15,8 @@ from urllib.parse import quote
 import pytest
 
 from a2c_smcp.console.operator.console import OperatorConsole
-from a2c_smcp.server import DefaultAuthenticationProvider
+from a2c_smcp.server import DefaultAuthenticationProvider, SignIn
+from a2c_smcp.server.auth.authorization import Client, CodeRequest
 from a2c_smcp.server.http_requests import CONSOLE_PATH
 from tests.console.browserless import Visitor
 from tests.waiting import until_it_goes
@@ -92,6 +95,32 @@ async def test_a_key_is_made_replaced_and_revoked(visitor: Visitor) -> None:
     for number, action in enumerate(("expire", "revoke")):
         assert (await visitor.act(f"{keys}/{action}", id=[key, *new][number])).status == 204
     assert await ids() == [key]
+
+
+@pytest.mark.covers("mcp-sign-in")
+async def test_a_link_is_made_and_a_grant_is_listed_and_revoked(serve: Callable[..., Any]) -> None:
+    settings = {"admin_key": ADMIN, "auth": DefaultAuthenticationProvider(CLIENT)}
+    hub = await serve(**settings, sign_in=SignIn(public_url="https://hub.example"))
+    visitor, keys = Visitor(OperatorConsole(hub.app.operations, hub.app.admin_access, ADMIN)), f"{CONSOLE_PATH}/keys"
+    await visitor.act(f"{CONSOLE_PATH}/sign-in", key=ADMIN)
+    assert "No MCP client is signed in." in (await visitor.get(keys)).body
+    made = await visitor.act(f"{keys}/link", principal="guest", office="desk")
+    page = (await visitor.get(json.loads(made.body)["goes_to"])).body
+    link = re.search(r"https://hub.example/sign-in#(\S+?)<", page)
+    assert link
+    grants, verifier, redirect = hub.app.grants, "v" * 43, "https://client.example/back"
+    client = Client("client-1", HOSTILE, (redirect,))
+    challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
+    holder = (await grants.link(link[1])).person
+    code = await grants.new_code(CodeRequest(client.id, redirect, challenge, "desk"), client, holder)
+    form = {"code": code, "client_id": client.id, "redirect_uri": redirect, "code_verifier": verifier}
+    await grants.exchange(form, "desk")
+    page = (await visitor.get(keys)).body
+    assert HOSTILE not in page
+    found = re.search(r'data-key="(grant-[0-9a-f]+)".{0,200}?<strong>guest<', page)
+    assert found
+    assert (await visitor.act(f"{keys}/revoke", id=found[1])).status == 204
+    assert "No MCP client is signed in." in (await visitor.get(keys)).body
 
 
 async def test_a_member_is_disconnected(visitor: Visitor) -> None:

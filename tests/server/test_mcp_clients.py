@@ -148,10 +148,8 @@ async def test_a_client_with_a_key_uses_the_tools_of_an_office(keyed: Program, j
 @pytest.mark.parametrize("key", [None, "wrong", key_of("old")], ids=["none", "wrong", "expired"])
 async def test_a_client_without_a_valid_key_is_told_what_to_do(keyed: Program, key: str | None) -> None:
     status, headers, told = await ask(keyed.url, key)
-    metadata = f'resource_metadata="{keyed.url}/.well-known/oauth-protected-resource/mcp/desk"'
-    assert (status, told["id"], told["error"]["data"]["code"]) == (401, None, 401)
-    fault = 'error="invalid_token", ' if key else ""
-    assert headers["WWW-Authenticate"] == f"Bearer {fault}{metadata}"
+    assert (status, told["id"], told["error"]["data"]["code"]) == (403 if key else 401, None, 401)
+    assert headers.get("WWW-Authenticate") == (None if key else "Bearer")
     assert "a2c-smcp key" in told["error"]["message"]
     assert told["error"]["message"] in await failure(keyed, None if key is None else "nobody")
 
@@ -165,7 +163,9 @@ async def test_the_metadata_names_the_resource_and_those_who_give_tokens(starts:
     claims = {"sub": "ann", "iss": "https://id.example", "offices": ["desk"]}
     for seconds, status in ((-60, 401), (60, 200)):
         token = jwt.encode({**claims, "exp": int(time.time()) + seconds}, SECRET, "HS256")
-        assert (await ask(program.url, token))[0] == status
+        answered, headers, _ = await ask(program.url, token)
+        assert answered == status
+        assert ("resource_metadata=" in headers.get("WWW-Authenticate", "")) is (status == 401)
 
 
 async def test_a_server_with_keys_names_nobody_who_gives_tokens(keyed: Program) -> None:
@@ -452,7 +452,7 @@ async def test_a_revoked_key_ends_its_streams_and_sessions(starts: Starts, joins
         keys_of(tmp_path, "bob", "laptop")
         program.signal(signal.SIGHUP)
         await asyncio.wait_for(ended(stream), PATIENCE)
-    assert (await ask(program.url, key_of("alice")))[0] == 401
+    assert (await ask(program.url, key_of("alice")))[0] == 403
     async with client(program.url, "bob") as session:
         assert await called(session, "add", a=1, b=2) == "3"
 
@@ -473,7 +473,7 @@ async def test_a_stream_ends_with_the_key_that_opened_it_and_the_session_goes_on
         program.signal(signal.SIGHUP)
         await asyncio.wait_for(ended(stream), PATIENCE)
         async with http.get(f"{program.url}/mcp/desk", headers=sent) as refused:
-            assert refused.status == 401
+            assert refused.status == 403
         async with http.post(f"{program.url}/mcp/desk", headers=others, json=ping) as response:
             assert response.status == 200
 

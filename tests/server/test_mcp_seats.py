@@ -74,7 +74,7 @@ async def test_a_renewed_token_keeps_the_session_and_the_seat() -> None:
         (first,) = app.hub.connections
         assert (await post(url, LIST, long, session))[0] == 200
         await until(lambda: first.is_gone)
-        assert (await post(url, LIST, short, session))[0] == 401
+        assert (await post(url, LIST, short, session))[0] == 403
         await until(lambda: members(app) == ["ann"])
         assert (await post(url, LIST, long, session))[0] == 200
 

@@ -230,7 +230,7 @@ async def test_the_next_address_of_a_name_is_tried_if_the_first_one_cannot_be_re
     """No public address can be reached from a test: those of this machine stand for them."""
     port = urlsplit(guarded.provider.url).port
     names.answers["two.example"] = [["127.9.9.9", "127.0.0.1"]]
-    monkeypatch.setattr("a2c_smcp.mcp_host.sign_in.addresses._is_public", lambda address: True)
+    monkeypatch.setattr("a2c_smcp.mcp_host.sign_in.addresses.is_public", lambda address: True)
     flow = Flow("http://files.example/mcp", [], lambda secrets: None, None)
     assert (await flow.post(f"http://two.example:{port}/token", {}, {})).status_code == 401
 

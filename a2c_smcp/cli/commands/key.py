@@ -12,7 +12,8 @@ from urllib.parse import quote
 import typer
 
 from a2c_smcp.cli import options
-from a2c_smcp.cli.admin_client import AdminClient, moment, run_with, warn_missing
+from a2c_smcp.cli.admin_client import AdminClient, ago, moment, run_with, warn_missing
+from a2c_smcp.cli.bridging import ServerKey
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.terminal import Terminal, put_json, put_table, put_text
 from a2c_smcp.devices.transcript import is_fingerprint
@@ -97,6 +98,7 @@ def make(
 
 
 _Key = Annotated[str, typer.Argument(metavar="ID", help="The id of the key, as `ls` shows it.", show_default=False)]
+_GRANT_COLUMNS = ("grant", "principal", "office", "client", "domain", "since", "last use")
 _COLUMNS = ("id", "principal", "offices", "roles", "names", "expires", "connections", "device", "kept in")
 
 
@@ -109,18 +111,66 @@ def ls(
 ) -> None:
     """List the keys of a running Server by their ids: who holds them, for what, until when.
 
+    Below them are the grants: which MCP clients people have signed in. `revoke` ends either.
+
     Examples:
 
     \b
     a2c-smcp key ls
     a2c-smcp key ls --json
     """
-    answer = run_with(client.get("keys"))
+    answer = run_with(_keys_and_grants(client))
     if as_json:
         put_json(answer)
         return
     warn_missing(answer["missing"])
     put_table(_COLUMNS, map(_cells, answer["keys"]))
+    if answer["grants"]:
+        put_table(_GRANT_COLUMNS, map(_grant_cells, answer["grants"]))
+
+
+async def _keys_and_grants(client: AdminClient) -> dict[str, Any]:
+    return {**await client.get("keys"), **await client.get("grants")}
+
+
+@key.command()
+@options.takes_options
+def link(
+    *,
+    office: Annotated[str, typer.Option(help="The office that it opens.")] = options.DEFAULT_OFFICE,
+    principal: Annotated[
+        str | None, typer.Option(help="For whom; this needs the admin key.", show_default="the holder of --api-key")
+    ] = None,
+    url: options.Url = options.DEFAULT_URL,
+    api_key: options.ApiKey = None,
+    admin_key: Annotated[
+        str | None, options.option("A2C_ADMIN_KEY", "--admin-key", "The admin key of the Server, with --principal.")
+    ] = None,
+    ca: options.CA = None,
+) -> None:
+    """Make a one-time link that signs in an MCP client on the page of a Server with --sign-in.
+
+    It opens one office, for ten minutes. Paste it on the page that the client has opened.
+
+    Examples:
+
+    \b
+    a2c-smcp key link --office desk
+    a2c-smcp key link --office desk --principal alice
+    """
+    if principal:
+        client = AdminClient(url=url, admin_key=admin_key, ca=ca)
+        made = run_with(client.ask("POST", "links", body={"office": office, "principal": principal}))
+    else:
+        own = ServerKey(url=url, api_key=api_key, key_file=None).credentials().token
+        if not own:
+            raise WrongUse(
+                "The API key of the one who signs in is missing", "Give --api-key, or name another --principal."
+            )
+        client = AdminClient(url=url, admin_key=own, ca=ca)
+        made = run_with(client.ask("POST", "links", body={"office": office}, api="/sign-in"))
+    Terminal().show("A link that signs in one MCP client, within ten minutes:")
+    put_text(made["link"])
 
 
 @key.command()
@@ -131,7 +181,7 @@ def revoke(
     client: AdminClient,
     as_json: options.AsJSON = False,
 ) -> None:
-    """Remove a key from the keys file of a running Server. Its clients are disconnected at once.
+    """End a key or a grant of a running Server. Its clients are disconnected at once.
 
     Examples:
 
@@ -194,6 +244,11 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     expires = f"expired {moment(row['expires'])}" if row["expired"] else moment(row["expires"]) or "never"
     place = "--api-key" if row["fixed"] else "keys file"
     return row["id"], row["principal"], *scope, expires, str(row["connections"]), (row["device"] or "")[:12], place
+
+
+def _grant_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    since, used = moment(row["created"]), f"{ago(row['used'])} ago"
+    return row["id"], row["principal"], row["office"], row["client"], row["domain"] or "unverified", since, used
 
 
 def _check_names(flag: str, names: list[str]) -> None:

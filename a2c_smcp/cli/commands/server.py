@@ -23,7 +23,7 @@ from a2c_smcp.cli.options import (
     takes_options,
     unused_variables,
 )
-from a2c_smcp.cli.serving.mounts import DEFAULT_IDLE, MCPOptions, check_processes, operator_options
+from a2c_smcp.cli.serving.mounts import DEFAULT_IDLE, MCPOptions, SignInOptions, check_processes, operator_options
 from a2c_smcp.cli.serving.node import (
     REDIS_HELP,
     ListenAddress,
@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 _HERE = "where clients do"
 _OF_KEYS = "Correct that; `a2c-smcp key --help` describes keys and the files that hold them."
 _OF_TOKENS = "Correct that; `a2c-smcp server --help` describes the options for tokens."
+_AS_LISTENED = "where it listens, on this machine"
 _OPTIONS: list[str] = []
 
 
@@ -213,6 +214,21 @@ class MCPClientOptions:
         int, _mcp("MCP_IDLE", "Seconds after its last request until an MCP client leaves the office.", min=1)
     ] = DEFAULT_IDLE
     mcp_withdraw_after: Annotated[int, _mcp("MCP_WITHDRAW_AFTER", WITHDRAW_HELP, min=1)] = WITHDRAW_AFTER
+    sign_in: Annotated[
+        bool, _mcp("SIGN_IN", "Let people sign in their MCP clients on a page of this Server, with a key or a link.")
+    ] = False
+    public_url: Annotated[
+        str | None,
+        _mcp(
+            "PUBLIC_URL",
+            "URL at which MCP clients reach this Server to sign in.",
+            show_default=_AS_LISTENED,
+        ),
+    ] = None
+    client_host: Annotated[
+        list[str] | None,
+        _mcp("CLIENT_HOST", "Host in a private network that may describe MCP clients; repeat for more."),
+    ] = None
     card: Annotated[
         bool, _mcp("CARD", "Tell programs without a key how offices are reached, at /.well-known/mcp/server-card.json.")
     ] = False
@@ -220,12 +236,36 @@ class MCPClientOptions:
         Sealing, _mcp("MCP_E2E", "Seal calls of MCP clients from this Server on, for computers that require it.")
     ] = "off"
 
-    def seats(self, issuer: str | None) -> MCPOptions:
+    def sign_in_options(self, admission: AdmissionOptions, host: str, redis: str | None) -> SignInOptions | None:
+        """How people sign in their MCP clients; `None` if they cannot. Raises `WrongUse`."""
+        if not self.sign_in:
+            if self.public_url or self.client_host:
+                raise WrongUse("--public-url and --client-host have no meaning without --sign-in", "Give it too.")
+            return None
+        if not self.mcp:
+            raise WrongUse("--sign-in has no meaning without --mcp", "Give --mcp too.")
+        if admission.provider() is None:
+            raise WrongUse("--sign-in has no meaning without keys or tokens", "Give --keys-file or --api-key.")
+        if self.public_url is None and not is_loopback(host):
+            raise WrongUse(
+                "--sign-in needs the URL at which MCP clients reach this Server",
+                "Give it with --public-url, such as https://hub.example.com.",
+            )
+        file = admission.keys_file.with_suffix(".grants.json") if admission.keys_file else None
+        options = SignInOptions(
+            public_url=self.public_url, file=file, is_in_store=bool(redis), hosts=frozenset(self.client_host or ())
+        )
+        if self.public_url:
+            options.at(self.public_url)
+        return options
+
+    def seats(self, issuer: str | None, sign_in: SignInOptions | None) -> MCPOptions:
         return MCPOptions(
             idle=self.mcp_idle,
             withdraw_after=self.mcp_withdraw_after,
             issuer=issuer,
             e2e=self.mcp_e2e,
+            sign_in=sign_in,
             has_card=self.card,
         )
 
@@ -326,6 +366,7 @@ def server(
         raise WrongUse("--card has no meaning without --mcp", "Give --mcp too.")
     address = connections.address()
     identity = nodes.identity(address)
+    sign_in = mcp.sign_in_options(admission, address.host, nodes.redis)
     if node := worker or identity:
         logs.set_up(records.log_level, as_json=records.log_json, node=node.node)
     if not worker and (unused := unused_variables(_OPTIONS)):
@@ -343,7 +384,7 @@ def server(
     elif identity and nodes.workers:
         run_program(supervise(settings, address, nodes.workers, identity))
     else:
-        seats = mcp.seats(admission.jwt_issuer) if mcp.mcp else None
+        seats = mcp.seats(admission.jwt_issuer, sign_in) if mcp.mcp else None
         run_program(serve(settings, address, identity, seats, operators))
 
 

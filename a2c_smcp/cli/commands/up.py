@@ -19,7 +19,7 @@ from a2c_smcp.cli.console import JOINED, ConsoleOptions
 from a2c_smcp.cli.errors import Failed, WrongUse, explained, file_error
 from a2c_smcp.cli.local_computer import LocalComputer, MetricsPort, OwnerOptions
 from a2c_smcp.cli.options import option, unused_variables
-from a2c_smcp.cli.serving.mounts import MCPOptions, mcp_url, mount_offices
+from a2c_smcp.cli.serving.mounts import MCPOptions, SignInOptions, mcp_url, mount_offices
 from a2c_smcp.cli.setup_files import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -141,7 +141,9 @@ class _Up:
         """Run until a signal. Raises `Failed`."""
         listener, auth = _listener(self._setup), DefaultAuthenticationProvider(self._key)
         host, _, port = address_of(listener).rpartition(":")
-        app, url = create_app(Settings(auth=auth)), f"http://{_UNSPECIFIED.get(host, host)}:{port}"
+        url = f"http://{_UNSPECIFIED.get(host, host)}:{port}"
+        sign_in = SignInOptions().at(url) if is_loopback(host.strip("[]")) else None
+        app = create_app(Settings(auth=auth, sign_in=sign_in))
         async with serving(app, listener, own_listener=mount_offices(app, url, MCPOptions())):
             info = UpInfo(url=url, office=self._setup.office, name=self._setup.name, pid=os.getpid())
             write_info(info)
@@ -179,6 +181,9 @@ class _Up:
         self._say(f"try in another terminal:\n  {_agent_line(info, call)}")
         connect_line = command_line("connect", "claude-code", "--url", info.url, "--office", info.office)
         self._say(f"or from an MCP client, at {mcp_url(info.url, info.office)}:\n  {connect_line}")
+        if is_loopback(self._setup.host):
+            link_line = command_line("key", "link", "--url", info.url, "--office", info.office)
+            self._say(f"a client that opens a page to sign in wants a link:\n  {link_line}")
         if self._device:
             for line in pairing_lines(self._device, info.name, info.office, info.url, has_own_server=True):
                 self._say(line)

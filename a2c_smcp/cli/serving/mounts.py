@@ -14,9 +14,10 @@ from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.options import SHORTEST_KEY, WITHDRAW_AFTER
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Endpoint
-from a2c_smcp.errors import NotPrivate
+from a2c_smcp.errors import ConfigError, NotPrivate
 from a2c_smcp.server.app import SMCPApp
-from a2c_smcp.server.auth.api_keys import new_key
+from a2c_smcp.server.auth.api_keys import cannot_change, new_key
+from a2c_smcp.server.auth.grants import SignIn
 from a2c_smcp.server.http_requests import CONSOLE_PATH
 from a2c_smcp.server.run import address_of, listen
 from a2c_smcp.web import ASGIApp, is_loopback, under_new_name
@@ -25,6 +26,27 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_IDLE = 60
 """Seconds after the last request of an MCP client until its agent leaves the office."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInOptions:
+    """`--sign-in`: grants are in the store that nodes share, or in `file`, or in the state folder."""
+
+    public_url: str | None = None
+    file: Path | None = None
+    is_in_store: bool = False
+    hosts: frozenset[str] = frozenset()
+
+    def at(self, place: str) -> SignIn:
+        """The setting of a Server that listens at the URL `place`. Raises `WrongUse`."""
+        url = (self.public_url or place).rstrip("/")
+        file = None if self.is_in_store else self.file or _kept_file(url, "", "grants.json")
+        if file and (why := cannot_change(file)):
+            logger.warning("nobody can sign in: %s cannot be written: %s", file, why)
+        try:
+            return SignIn(public_url=url, file=file, private_clients=self.hosts)
+        except ConfigError as error:
+            raise WrongUse(f"--public-url: {error.about}", "Write https://HOST, or http://127.0.0.1:PORT.") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +61,7 @@ class MCPOptions:
     withdraw_after: float = WITHDRAW_AFTER
     issuer: str | None = None
     e2e: Sealing = "off"
+    sign_in: SignInOptions | None = None
     has_card: bool = False
 
     @property
@@ -61,7 +84,7 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
     def bridge(occupant: Occupant) -> BridgeOptions:
         office = occupant.office
         return BridgeOptions(
-            names_file=_names_file(place, office),
+            names_file=_kept_file(place, office, "json"),
             explain=explain_with(place, office, None),
             max_request=app.settings.limits.max_message,
             withdraw_after=options.withdraw_after,
@@ -84,15 +107,19 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
         app.mount(card, CARD_PATH, has_cors=False)
         offices = card.beside(offices)
     app.mount(offices, *PREFIXES)
+    if app.grants:
+        from a2c_smcp.console import sign_in
+
+        app.mount(sign_in.SignInPages(app), *sign_in.PREFIXES, has_cors=False)
     return own
 
 
-def _names_file(place: str, office: str) -> Path | None:
-    """The file of the names of tools, which a restart keeps; `None` if there is no place for it."""
+def _kept_file(place: str, office: str, ending: str) -> Path | None:
+    """A file of names of tools or of grants, which a restart keeps; `None` if there is no place for it."""
     try:
-        return kept_file(place, office, "json")
+        return kept_file(place, office, ending)
     except (OSError, NotPrivate) as error:
-        logger.warning("names of tools may change with a restart: %s", error)
+        logger.warning("names of tools and grants may be lost with a restart: %s", error)
         return None
 
 

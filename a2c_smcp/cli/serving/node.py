@@ -202,6 +202,8 @@ async def serve(
     place = f"{address.scheme}://{address_of(listener)}"
     known = replace(identity, url=identity.url or place) if identity else None
     who = f" as node {identity.node}" if identity else ""
+    if mcp and mcp.sign_in:
+        settings = replace(settings, sign_in=mcp.sign_in.at(place))
     app = _app(settings, known)
     own_listener = mount_offices(app, place, mcp) if mcp else None
     console = mount_console(app, operators) if operators.has_console else None

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from secrets import token_hex
 
 from a2c_smcp.console.html import Child, Html, Response, joined, leads_to, tag
 from a2c_smcp.console.operator.labels import (
@@ -151,13 +152,14 @@ class KeysPage:
         self._state, self._who = state, who
         self._made = state.operations.new_keys = NewKeys()
         self.new_page = Page(_SHOWN, "A new key", {"made": self._shown}, frozenset(), is_live=False)
-        regions: dict[str, Region] = {"keys": self._keys, "new-key": self._new}
+        regions: dict[str, Region] = {"keys": self._keys, "grants": self._grants, "new-key": self._new}
         self.page = Page("/keys", "Keys", regions, TOPIC, menu="Keys", pause=0.3)
         self.actions: Mapping[str, Action] = {
             "/keys/create": self._create,
             "/keys/expire": self._expire,
             "/keys/rotate": self._rotate,
             "/keys/revoke": self._revoke,
+            "/keys/link": self._link,
         }
 
     async def _keys(self, view: View) -> Html:
@@ -187,6 +189,41 @@ class KeysPage:
             )
             note = tag("p", text, class_="note")
         return joined(note, missing_note(view, missing), row_table(view, columns, rows, "There are no keys."))
+
+    async def _grants(self, view: View) -> Html:
+        """What people have allowed MCP clients."""
+        words, operations = view.words, self._state.operations
+        if operations.grants is None:
+            return joined()
+        columns = ("Principal", "Grant", "Office", "Client", "Last use (UTC)", "Action")
+        rows = [
+            (
+                row.id,
+                tag("strong", row.principal),
+                tag("span", row.id, class_="code"),
+                row.office,
+                joined(
+                    row.client or "–", " ", tag("span", row.domain or words("unverified name"), class_="soft small")
+                ),
+                tag("time", datetime.fromtimestamp(row.used, UTC).strftime("%Y-%m-%d %H:%M"), class_="number"),
+                asked_twice(view, "Revoke", "/keys/revoke", hidden("id", row.id), key=row.id),
+            )
+            for row in await operations.all_grants()
+        ]
+        fields = [
+            tag("label", words(label), tag("input", name=name, required=True, autocomplete="off"), class_="field")
+            for label, name in (("Principal", "principal"), ("Office", "office"))
+        ]
+        button = tag("button", words("Make a link"), type="submit")
+        form = button_form(view, "/keys/link", *fields, button, is_live=False)
+        table = row_table(view, columns, rows, "No MCP client is signed in.")
+        return joined(tag("h2", words("Signed-in MCP clients")), table, form)
+
+    async def _link(self, view: View, form: Form) -> Response:
+        """A one-time link, shown as a new key is."""
+        operations = self._state.operations
+        link = await operations.new_link(first(form, "office").strip(), first(form, "principal").strip(), self._who())
+        return self._lead_to(view, KeyChange(f"link-{token_hex(4)}", link))
 
     def _choices(self, view: View, row: KeyRow) -> Html:
         if row.fixed:

@@ -9,12 +9,10 @@ configuration does not name, not even one of the MCP server itself: browsers sen
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import socket
 import ssl
 from functools import cache
-from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
@@ -22,7 +20,7 @@ import httpx2
 
 from a2c_smcp.mcp_host.failures import SignInFailed
 from a2c_smcp.protocol.escaping import one_line, web_host
-from a2c_smcp.web import is_this_machine
+from a2c_smcp.web import deciding_address, is_public, is_this_machine
 
 Place: TypeAlias = tuple[str, int]
 
@@ -32,7 +30,6 @@ _SHOWN_URL = 200
 _LONGEST = 16 * 1024
 _LOOK_UP_TIME = 10.0  # seconds
 _PORTS = {"http": 80, "https": 443}
-_GLOBAL_UNICAST, _NAT64 = IPv6Network("2000::/3"), IPv6Network("64:ff9b::/96")
 
 
 class ProviderUnreachable(SignInFailed):
@@ -67,8 +64,8 @@ class Addresses:
         self.check(url, what)
         if (place := _place(url)) == self._issuer:
             return
-        found = [_judged(address) for address in await _look_up(place)]
-        if any(map(_is_here, found)) or (place != self._server and not all(map(_is_public, found))):
+        found = await _look_up(place)
+        if any(map(_is_here, found)) or (place != self._server and not all(map(is_public, found))):
             raise _unnamed(url, what, issuer)
 
     async def resolve(self, url: str, what: str, issuer: str = "") -> list[str]:
@@ -77,7 +74,7 @@ class Addresses:
         if (place := _place(url)) in (self._issuer, self._server):
             return []
         found = await _look_up(place)
-        if not all(_is_public(_judged(address)) for address in found):
+        if not all(map(is_public, found)):
             raise _unnamed(url, what, issuer)
         return found
 
@@ -108,21 +105,8 @@ async def _look_up(place: Place) -> list[str]:
     return [str(address[0]) for *_, address in found]
 
 
-def _judged(address: str) -> IPv4Address | IPv6Address:
-    """Return the address that decides: of IPv4 in IPv6 the inner one."""
-    read = ipaddress.ip_address(address)
-    if isinstance(read, IPv4Address):
-        return read
-    in_nat64 = IPv4Address(int(read) & 0xFFFFFFFF) if read in _NAT64 else None
-    return read.ipv4_mapped or read.sixtofour or in_nat64 or read
-
-
-def _is_public(address: IPv4Address | IPv6Address) -> bool:
-    is_usual = isinstance(address, IPv4Address) or (address in _GLOBAL_UNICAST and address.teredo is None)
-    return is_usual and address.is_global and not address.is_multicast
-
-
-def _is_here(address: IPv4Address | IPv6Address) -> bool:
+def _is_here(text: str) -> bool:
+    address = deciding_address(text)
     return address.is_loopback or address.is_unspecified
 
 

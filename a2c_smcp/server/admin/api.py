@@ -140,6 +140,8 @@ class AdminAPI:
             ("GET", "refusals"): partial(self._list, "refusals", refused, _REFUSAL_FILTERS),
             ("GET", "nodes"): partial(self._all, "nodes", operations.nodes),
             ("GET", "keys"): partial(self._all, "keys", operations.all_keys),
+            ("GET", "grants"): self._grants,
+            ("POST", "links"): self._new_link,
             ("POST", "keys"): lambda it: operations.create_key(dict(it.body), it.who),
             ("DELETE", "keys/*"): lambda it: operations.revoke_key(it.rest, it.who),
             ("POST", "keys/*/expire"): lambda it: operations.expire_key(it.rest, _moment(it.body), it.who),
@@ -239,7 +241,14 @@ class AdminAPI:
         page = page_of(selection.choose(rows), selection, lambda row: row.place)
         return {"office": offices_of(rows)[0], **_listed("members", RowsOfNodes(page, missing))}
 
+    async def _grants(self, request: AdminRequest) -> Answer:
+        return {"grants": await self._operations.all_grants()}
+
     # Actions
+
+    async def _new_link(self, request: AdminRequest) -> Answer:
+        office, principal = (str(request.body.get(name, "")) for name in ("office", "principal"))
+        return {"link": await self._operations.new_link(office, principal, request.who)}
 
     async def _disconnect(self, request: AdminRequest) -> Answer:
         seats = await self._operations.disconnect(request.rest, request.who)

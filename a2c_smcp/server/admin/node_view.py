@@ -137,6 +137,19 @@ class KeyRow(msgspec.Struct):
         return self.principal, self.id
 
 
+class GrantRow(msgspec.Struct):
+    """What a person has allowed an MCP client. `domain` is proved; the name is what the client says of itself."""
+
+    id: str
+    principal: str
+    office: str
+    client: str
+    domain: str
+    created: float
+    used: float
+    expires: float
+
+
 class SessionSeen(msgspec.Struct):
     """An operator's session on one node: ended, or idle for so many seconds; neither if the node has not seen it."""
 

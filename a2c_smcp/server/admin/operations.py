@@ -18,11 +18,13 @@ import msgspec
 
 from a2c_smcp.errors import BadRequest, NotFound, SMCPError, Unavailable
 from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.admin.events import EventFilter, EventReader, EventSource
 from a2c_smcp.server.admin.history import EndedRow, History, RefusalRow, Snapshot, merged
 from a2c_smcp.server.admin.keys import ServerKeys
 from a2c_smcp.server.admin.node_view import (
     CallRow,
+    GrantRow,
     KeyRow,
     MemberRow,
     NodeRow,
@@ -34,6 +36,8 @@ from a2c_smcp.server.admin.node_view import (
     page_of,
 )
 from a2c_smcp.server.auth.authentication import AuthenticationProvider
+from a2c_smcp.server.auth.authorization import GrantHolder
+from a2c_smcp.server.auth.grants import GRANT, AccessGrants
 from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
 from a2c_smcp.server.cluster.proxy import NODE_HEADER, PeerNodes
 from a2c_smcp.server.hub import Hub
@@ -207,9 +211,10 @@ class HeldKeys(Protocol):
 class Operations:
     """The reads and actions of operators, through any node."""
 
-    def __init__(self, view: NodeView, keys: ServerKeys, history: History) -> None:
+    def __init__(self, view: NodeView, keys: ServerKeys, history: History, grants: AccessGrants | None) -> None:
         self.view = view
         self.keys = keys
+        self.grants = grants
         self._history = history
         self.sessions: NodeSessions | None = None
         self.new_keys: HeldKeys | None = None
@@ -290,6 +295,21 @@ class Operations:
         rows = self.keys.rows(counts)
         return sorted(rows, key=lambda row: row.place), answers.missing
 
+    async def all_grants(self) -> list[GrantRow]:
+        """What people have allowed MCP clients, if they can sign in here."""
+        grants = await self.grants.all() if self.grants else []
+        return [
+            GrantRow(
+                f"{GRANT}{grant.id}",
+                grant.person.id,
+                grant.office,
+                grant.name,
+                grant.domain,
+                *(grant.created, grant.used, grant.expires),
+            )
+            for grant in grants
+        ]
+
     # Events
 
     @asynccontextmanager
@@ -349,7 +369,23 @@ class Operations:
         await self.keys.expire(wanted, expires)
         return await self._changed("expire key", who, wanted)
 
+    async def new_link(self, office: str, principal: str, who: Who) -> str:
+        """A one-time link for the page on which MCP clients are signed in. Raises `BadRequest`."""
+        if self.grants is None:
+            raise BadRequest("nobody can sign in here: start the Server with --mcp --sign-in")
+        for field, name in (("office", office), ("principal", principal)):
+            if fault := fault_in(name):
+                raise BadRequest(f"{field}: {fault}")
+        link = await self.grants.new_link(GrantHolder(principal, is_by_link=True), office)
+        self.report("create link", who, office=office, target=principal)
+        return link
+
     async def revoke_key(self, wanted: str, who: Who) -> KeyChange:
+        """End a key, or a grant of a person to an MCP client."""
+        if self.grants and wanted.startswith(GRANT):
+            grant = await self.grants.revoke(wanted)
+            self.report("revoke grant", who, key=wanted, office=grant.office, target=grant.person.id)
+            return KeyChange(wanted)
         is_written = await self.keys.revoke(wanted)
         return await self._changed("revoke key", who, wanted, is_written=is_written)
 
@@ -398,10 +434,10 @@ class Operations:
         self.view.hub.observation.report(OperatorActed(action, who.address, via, facts))
 
 
-def operations_of(hub: Hub, auth: AuthenticationProvider | None) -> Operations:
+def operations_of(hub: Hub, auth: AuthenticationProvider | None, grants: AccessGrants | None = None) -> Operations:
     """The operations of a Server whose clients are admitted by `auth`."""
     view = NodeView(hub)
-    return Operations(view, ServerKeys(auth, hub.reload, hub.keep_withheld), History(view.node))
+    return Operations(view, ServerKeys(auth, hub.reload, hub.keep_withheld), History(view.node), grants)
 
 
 def _chosen(

@@ -242,7 +242,7 @@ def change_keys(path: Path, change: Callable[[Entries], Entries]) -> None:
 
     Raises `KeysFileError` if the file, or one of the new entries, cannot be used; and `OSError`.
     """
-    with _locked(path):
+    with change_lock(path):
         entries = change(read_entries(path) if path.exists() else {})
         for hashed, entry in entries.items():
             try:
@@ -268,8 +268,11 @@ def entry_of(entries: Mapping[str, object], wanted: str) -> tuple[str, object] |
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Changes take milliseconds: a lock that is held for longer belongs to a process that stands still."""
+def change_lock(path: Path) -> Iterator[None]:
+    """Keep other processes from changing a file of this folder. Raises `KeysFileError`.
+
+    Changes take milliseconds: a lock that is held for longer belongs to a process that stands still.
+    """
     if os.name != "posix":
         yield
         return

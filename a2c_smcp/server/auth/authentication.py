@@ -20,7 +20,15 @@ from urllib.parse import parse_qs
 
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.engine.packets import Json
-from a2c_smcp.errors import BadRequest, ConfigError, DeviceMismatch, NotAuthenticated, NotAuthorised, SMCPError
+from a2c_smcp.errors import (
+    BadRequest,
+    ConfigError,
+    DeviceMismatch,
+    NotAuthenticated,
+    NotAuthorised,
+    SMCPError,
+    Unavailable,
+)
 from a2c_smcp.protocol.codec import loads
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.types import Role
@@ -92,6 +100,21 @@ class Principal:
             raise NotAuthorised(f"{self.id!r} may not use office {office_id!r}", field="office_id")
 
 
+def agent_name(principal: Principal) -> str:
+    """The name of the agent of a principal's MCP clients: its own, or the first that its key names.
+
+    Raises `NotAuthorised`.
+    """
+    own = mcp_name(principal.id)
+    if principal.allows_name(own):
+        return own
+    names = [name for name in sorted(principal.names or ()) if not _WILDCARDS & {*name}]
+    if not names:
+        raise NotAuthorised(f"{principal.id!r} may use names by pattern only, and {own!r} is none of them")
+    return names[0]
+
+
+_WILDCARDS = frozenset("*?[")
 ANYBODY = Principal("anonymous")
 
 
@@ -152,14 +175,17 @@ async def admit(
     headers: Mapping[str, str],
     timeout: float = 5.0,
 ) -> Principal:
-    """Asks the provider who a client is. Raises `NotAuthenticated` for everything but a clear yes in time."""
+    """Asks the provider who a client is. Raises `NotAuthenticated` for everything but a clear yes in time.
+
+    A provider that cannot know it now may raise `Unavailable`: the client need not give its credential up.
+    """
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout
     try:
         async with asyncio.timeout_at(deadline):
             answer: object = await provider.authenticate(sio, environ, auth, headers)
         return _judge(answer, late=clock() > deadline)
-    except (asyncio.CancelledError, NotAuthenticated):
+    except (asyncio.CancelledError, NotAuthenticated, Unavailable):
         raise
     except BaseException as error:  # a panic in native code, or a sys.exit() of the provider, is a no too
         logger.error("authentication failed\n%s", _trace(error))  # noqa: TRY400

@@ -129,7 +129,7 @@ class DirectoryListener:
         """A member of this node has lost its seat, to an older member or to a newer connection of its own client."""
 
     def keys_withheld(self, credentials: Collection[str]) -> None:
-        """Keys that nodes withhold, as the store has them whenever this node begins or is back."""
+        """Keys that nodes withhold: one more, or all of the store whenever this node begins or is back."""
 
     def store_lost(self, error: Exception) -> None:
         """The store is out of reach, or this node's lease has ended. The directory reconnects by itself."""
@@ -214,6 +214,12 @@ class SharedDirectory(NodeMessenger, Protocol):
     async def secret(self) -> str: ...
 
     async def withhold(self, credential: str) -> None: ...
+
+    async def kept(self, name: str) -> str | None: ...
+
+    async def swap(self, name: str, before: str | None, after: str | None, seconds: float) -> bool: ...
+
+    async def kept_names(self, beginning: str) -> list[str]: ...
 
     async def announce(self, office_id: str, text: str) -> int: ...
 

@@ -117,7 +117,7 @@ _MOST_IDLE = 4096  # offices that are followed though no member of this node is 
 _AT_ONCE = 64
 _SOON = 0.1
 _CHANGED, _ANNOUNCED = "+", "!"
-_INBOX = "in"
+_INBOX, _WITHHELD = "in", "withheld"
 _OF_REFUSALS = "correct --redis or A2C_SERVER_REDIS and start it again, or admit it in the store"
 
 
@@ -257,6 +257,18 @@ class RedisDirectory:
     async def withhold(self, credential: str) -> None:
         """Nodes refuse this key, also those that begin later, for as long as the store remembers it."""
         await self._store.withhold(credential)
+        await self._store.publish(f"{self._prefix}{_WITHHELD}", credential)
+
+    async def kept(self, name: str) -> str | None:
+        """A text that nodes keep in the store (`server/auth/grants.py`)."""
+        return await self._store.kept(name)
+
+    async def swap(self, name: str, before: str | None, after: str | None, seconds: float) -> bool:
+        """Replace a text for so many seconds. `False`, without effect, if it is not `before` any more."""
+        return await self._store.swap(name, before, after, seconds)
+
+    async def kept_names(self, beginning: str) -> list[str]:
+        return await self._store.kept_names(beginning)
 
     # How it keeps its lease
 
@@ -310,6 +322,7 @@ class RedisDirectory:
         self._mirror.rewind()
         await self._lease.take(self._on_message)
         await self._lease.subscribe(self._inbox(self.node))
+        await self._lease.subscribe(f"{self._prefix}{_WITHHELD}")
         await self._in_batches(self._follow, self._mirror.own_offices())
         if is_return:
             await self._seat_again()
@@ -397,7 +410,9 @@ class RedisDirectory:
                 self.listener.message_received(data)
                 return
             text = data.decode(errors="surrogateescape")
-            if kind == "nodes":
+            if kind == _WITHHELD:
+                self.listener.keys_withheld([text])
+            elif kind == "nodes":
                 message, node = text[:1], text[1:]
                 self._lease.note_node(node, is_gone=message == GONE)
                 if message == RETURNED and node != self.node:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from glob import escape
 from hashlib import sha1
 from pathlib import Path
 from typing import TypeAlias
@@ -389,6 +390,22 @@ class Store:
 
     async def withheld(self) -> list[str]:
         return _texts(await self._connection.ask("SMEMBERS", f"{self._prefix}withheld"))
+
+    async def kept(self, name: str) -> str | None:
+        found = await self._connection.ask("GET", f"{self._prefix}kept:{name}")
+        return None if found is None else _text(found)
+
+    async def swap(self, name: str, before: str | None, after: str | None, seconds: float) -> bool:
+        return _number(await self._run("swap", name, before or "", after or "", seconds)) == 1
+
+    async def kept_names(self, beginning: str) -> list[str]:
+        cursor, names, own = "0", set[str](), f"{self._prefix}kept:"
+        while True:
+            pattern = f"{escape(own + beginning)}*"
+            answer = _items(await self._connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
+            names.update(name.removeprefix(own) for name in _texts(answer[1]))
+            if (cursor := _text(answer[0])) == "0":
+                return sorted(names)
 
     def post(self, channel: str, message: bytes, posted: Posted) -> None:
         self._connection.command(

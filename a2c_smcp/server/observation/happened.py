@@ -52,7 +52,7 @@ from a2c_smcp.telemetry.metrics import Metrics
 # fmt: off
 EventName: TypeAlias = Literal[
     "call", "call begun", "cancel", "connected", "disconnected", "displaced", "joined", "left", "mcp client",
-    "operator", "refused", "request", "request refused", "slow reader cut", "taken over", "tell", "update",
+    "operator", "refused", "request", "request refused", "signed in", "slow reader cut", "taken over", "tell", "update",
 ]
 # fmt: on
 EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)

@@ -1,0 +1,12 @@
+-- Replaces a text, unless it is not what the node has read. An empty text is none. Answers whether it did so.
+
+local name, before, after, seconds = key('kept', ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
+if (redis.call('GET', name) or '') ~= before then
+    return 0
+end
+if after == '' then
+    redis.call('DEL', name)
+else
+    redis.call('SET', name, after, 'PX', math.max(1, math.floor(seconds * 1000)))
+end
+return 1

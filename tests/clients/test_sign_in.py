@@ -1,0 +1,111 @@
+"""MCP clients of others sign in at `server --mcp --sign-in`, with a person who follows the page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from a2c_smcp.computer import Computer
+from tests.clients.bridged import CACHE, KEY, PATIENCE, listening, surroundings
+from tests.stage.installed import environment
+from tests.stage.signing_in import Person, send
+from tests.waiting import until_it_goes
+
+pytestmark = [pytest.mark.covers("clients"), pytest.mark.covers("mcp-sign-in")]
+
+PROGRAMS = Path(__file__).with_name("programs")
+NODE = CACHE / "mcp-clients" / "node_modules" / ".bin" / "node"
+TYPESCRIPT = [NODE, Path(__file__).parent / "typescript" / "sign_in.mjs", CACHE / "mcp-clients" / "package.json"]
+CLIENTS: dict[str, Any] = {
+    "python-1": lambda: [environment("clients"), PROGRAMS / "sign_in_python_1.py"],
+    "fastmcp": lambda: [environment("frameworks"), PROGRAMS / "sign_in_fastmcp.py"],
+    "typescript-1": lambda: [*TYPESCRIPT, "sdk"],
+    "typescript-2": lambda: [*TYPESCRIPT, "client"],
+}
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncIterator[str]:
+    """A Server with a computer in the office desk."""
+    computer, joined = Computer("laptop"), asyncio.Event()
+
+    @computer.tool(auto_apply=True)
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    async with listening("server", "--mcp", "--sign-in", "--port", "0", "--api-key", KEY, folder=tmp_path) as url:
+        on_connection = lambda what: joined.set() if what.startswith("joined") else None  # noqa: E731
+        options: dict[str, Any] = {"api_key": KEY, "state_folder": tmp_path, "on_connection": on_connection}
+        running = asyncio.create_task(computer.run(url, office="desk", **options))
+        await asyncio.wait_for(joined.wait(), PATIENCE)
+        yield url
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_a_client_of_others_signs_in_and_calls(url: str, name: str, tmp_path: Path) -> None:
+    words = [*CLIENTS[name](), f"{url}/mcp/desk"]
+    pipe = asyncio.subprocess.PIPE
+    client = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, env=surroundings(tmp_path))
+    assert client.stdin
+    assert client.stdout
+    async with asyncio.timeout(PATIENCE):
+        page = (await client.stdout.readline()).decode().strip()
+        led = (await Person(url).sign_in(page, KEY)).headers["Location"]
+        if name == "fastmcp":
+            await until_it_goes(lambda: visit(led))
+        else:
+            client.stdin.write(f"{led}\n".encode())
+        told = json.loads(await client.stdout.readline())
+        assert (told, await client.wait()) == ({"call": "3", "scope": "mcp"}, 0)
+
+
+async def visit(address: str) -> None:
+    """As a browser does, which may be faster than a client that opens its port after the page."""
+    try:
+        await send("GET", address)
+    except aiohttp.ClientConnectorError as error:
+        raise AssertionError(address) from error
+
+
+async def test_mcp_remote_signs_in_for_a_client_that_starts_processes(url: str, tmp_path: Path) -> None:
+    pipe, program = asyncio.subprocess.PIPE, CACHE / "mcp-clients" / "node_modules" / ".bin" / "mcp-remote"
+    opens_nothing = {**surroundings(tmp_path), "BROWSER": "true"}
+    words = [NODE, program, f"{url}/mcp/desk", "--allow-http"]
+    client = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe, env=opens_nothing)
+    assert client.stdin
+    assert client.stdout
+    assert client.stderr
+    errors = client.stderr
+
+    async def ask(method: str, **params: Any) -> Any:
+        assert client.stdin
+        assert client.stdout
+        client.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n")
+        return json.loads(await client.stdout.readline())["result"]
+
+    async def open_page() -> None:
+        async for line in errors:
+            if line.startswith(f"{url}/sign-in/authorize?".encode()):
+                led = (await Person(url).sign_in(line.decode().strip(), KEY)).headers["Location"]
+                await until_it_goes(partial(visit, led))
+
+    reading = asyncio.create_task(open_page())
+    async with asyncio.timeout(PATIENCE):
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        await ask("initialize", **about)
+        client.stdin.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+        result = await ask("tools/call", name="add", arguments={"a": 1, "b": 2})
+        assert result["content"][0]["text"] == "3"
+        client.terminate()
+        await client.wait()
+        await reading
