@@ -209,6 +209,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "nodes-one-of-each": "One agent to an office and one computer to a name, from however many nodes they come.",
         "nodes-calls": "A call between nodes ends as it does on one, and asks nothing of the directory.",
         "nodes-killed": "A dead node's callers are told at once, its members freed once; no call and no line is lost.",
+        "mcp-on-nodes": "MCP clients may ask any node; one that is killed loses no call, and none is run twice.",
         "nodes-stopped": "A node that stood still past its lease delivers nothing stale and speaks for nobody.",
         "nodes-store-lost": "Without the store a node goes on alone until its lease lapses; it heals by itself.",
         "store-comes-later": "A node whose store is not there at its start is not ready, and joins when it is there.",

@@ -28,6 +28,9 @@ BEFORE = {
 }
 """The files that the clients of two pages have already."""
 
+CALLED = {"gemini": "gemini-cli"}
+"""Pages that have another name than their client."""
+
 pytestmark = pytest.mark.covers("connect")
 
 
@@ -71,9 +74,9 @@ async def test_a_bridge_says_where_it_listens_and_which_key_it_wants(machine: Ma
     assert await bridge.ends() == 0
 
 
-@pytest.mark.parametrize("name", ["claude-desktop", "claude-code", "cursor", "vscode"])
+@pytest.mark.parametrize("name", ["claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini", "opencode"])
 async def test_a_page_shows_what_connect_prints(machine: Machine, name: str) -> None:
-    page = PAGES / f"{name}.md"
+    page = PAGES / f"{CALLED.get(name, name)}.md"
     up = await Up.start(machine, "a2c-smcp up --name laptop --yes")
     shown = commands(page, "a2c-smcp connect")
     assert {command.split()[2] for command, _ in shown} == {name}

@@ -68,9 +68,12 @@ class Bridge:
         """Leave the office until `enter` is called. Clients keep their sessions."""
         await self._office.membership.leave()
 
-    async def enter(self) -> None:
-        """Wait a moment until the office is joined. Raises the `SMCPError` that keeps the bridge out of it."""
-        await self._office.membership.enter()
+    async def enter(self, *, is_contested: bool = False) -> None:
+        """Wait a moment until the office is joined; not if it `is_contested`, and another agent has it.
+
+        Raises the `SMCPError` that keeps the bridge out of it.
+        """
+        await self._office.membership.enter(is_contested=is_contested)
 
     async def serve_stdio(self) -> None:
         """Serve one client on standard input and output, until it disconnects."""

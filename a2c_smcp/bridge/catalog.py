@@ -71,6 +71,48 @@ def add_argument(schema: Schema, names: Iterable[str], describe: Callable[[str],
     return argument, {"type": "object", **changed, "properties": properties, "required": required}
 
 
+# Some clients refuse a tool whose schema has no `properties`, or has `allOf`, `anyOf` or `oneOf` at its top.
+
+_MERGEABLE = {"type", "title", "description", "properties", "required"}
+_SEES_OTHERS = ("additionalProperties", "unevaluatedProperties")
+
+
+def in_common_form(schema: Schema) -> dict[str, Any]:
+    """A schema by which the same values are valid, with `properties` and with as few choices at its top as possible."""
+    common = {"type": "object", **schema}
+    is_referred_to = any("Of/" in reference for reference in _references(schema))
+    for key in _LISTS:
+        branches = common.get(key)
+        if isinstance(branches, list) and (key == "allOf" or len(branches) == 1) and not is_referred_to:
+            common = _merged({name: value for name, value in common.items() if name != key}, branches) or common
+    return common if "properties" in common else {**common, "properties": {}}
+
+
+def _merged(rest: Schema, branches: Sequence[Any]) -> dict[str, Any] | None:
+    """One object for a schema and branches that all hold; `None` if it would be another schema."""
+    parts = [rest, *branches]
+    if not all(map(_is_about_an_object, parts)):
+        return None
+    named = [member for part in parts for member in part.get("properties", {}).items()]
+    is_the_same = rest.keys().isdisjoint(_SEES_OTHERS) and all(branch.keys() <= _MERGEABLE for branch in branches)
+    if not is_the_same or len(dict(named)) < len(named):
+        return None
+    required = dict.fromkeys(name for part in parts for name in part.get("required", ()))
+    return {**rest, "properties": dict(named), **({"required": [*required]} if required else {})}
+
+
+def _is_about_an_object(part: Any) -> bool:
+    """True for a schema of objects whose keywords have the form that they should have."""
+    if not isinstance(part, Mapping) or part.get("type", "object") != "object":
+        return False
+    required = part.get("required", [])
+    return (
+        isinstance(part.get("properties", {}), Mapping)
+        and isinstance(required, list)
+        and {*map(type, required)} <= {str}
+    )
+
+
 def _unused(names: Iterable[str], used: set[str]) -> str:
     last = ""
     for last in names:
@@ -79,7 +121,7 @@ def _unused(names: Iterable[str], used: set[str]) -> str:
     return next(name for number in count(2) if (name := f"{last}_{number}") not in used)
 
 
-def _references(schema: Schema) -> Iterator[str]:
+def _references(schema: Any) -> Iterator[str]:
     """All references anywhere in a schema, and all values that look like one."""
     rest: list[Any] = [schema]
     while rest:

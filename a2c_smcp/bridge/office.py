@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from a2c_smcp.agent import AsyncSMCPAgentClient, Reconnect
 from a2c_smcp.agent.toolbox import RemoteTool
 from a2c_smcp.bridge.apps import has_page, with_own_page
-from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, catalog
+from a2c_smcp.bridge.catalog import Catalog, CatalogOptions, catalog, in_common_form
 from a2c_smcp.bridge.desktops import GET_DESKTOP, DesktopResources
 from a2c_smcp.bridge.names import GivenNames, OfferedTool, Target
 from a2c_smcp.bridge.readables import Readables
@@ -29,6 +29,7 @@ from a2c_smcp.errors import (
     ComputerNotFound,
     NotAuthenticated,
     NotAuthorised,
+    OfficeHasAgent,
     Outcome,
     SMCPError,
     ToolNotFound,
@@ -51,6 +52,7 @@ class BridgeOptions:
     seconds is ended. If it has no open request for `withdraw_after` seconds, its calls that wait for a person are
     withdrawn. `max_kept` are the bytes of messages that are kept, so that a stream that was cut can be resumed.
     `wait` is how many seconds the start may take until clients are answered, even if the office was not joined yet.
+    `state_key` has 32 bytes: all bridges that have it know what a client of another one gives back in its next request.
     `on_client` is called with the name that the client of a request gives itself, for each request. `on_refused` is
     called with the tool of each call that the bridge refuses without sending it, why, and the address of the client if
     it is known.
@@ -66,6 +68,7 @@ class BridgeOptions:
     withdraw_after: float = 30.0
     max_kept: int = 32 * 1024 * 1024
     wait: float = 5.0
+    state_key: bytes | None = field(default=None, repr=False)
     on_client: Callable[[str], None] | None = None
     on_refused: Callable[[str, SMCPError, str | None], None] = field(default=lambda tool, error, address: None)
 
@@ -191,10 +194,15 @@ class Membership:
         with suppress(SMCPError):
             await self._agent.leave_office(self._office)
 
-    async def enter(self) -> None:
-        """Join the office again after `leave`, and wait a moment for it. Raises `trouble`."""
+    async def enter(self, *, is_contested: bool = False) -> None:
+        """Join the office again after `leave`, and wait a moment for it. Raises `trouble`.
+
+        One that `is_contested` is not waited for if another agent has it.
+        """
         if self._keeping is None:
             await self._begin(_RECOVERS_WITHIN)
+        if is_contested and isinstance(self.trouble, OfficeHasAgent):
+            raise _with_outcome(self.trouble, "not_run")
         await self.recovered()
 
     async def _begin(self, timeout: float) -> None:
@@ -540,7 +548,7 @@ class BridgedOffice:
         if listing is None:
             listing = {
                 "description": tool.description,
-                "inputSchema": {"type": "object", **tool.input_schema},
+                "inputSchema": in_common_form(tool.input_schema),
                 **({"outputSchema": tool.output_schema} if tool.output_schema else {}),
                 **tool.meta,
             }

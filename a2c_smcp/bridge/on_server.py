@@ -3,7 +3,8 @@
 The Server authenticates each request before anything of it is read (`SMCPApp.authenticate`). The bridge is a client of
 the Server like any other: it dials the Server's own listener with the key of the MCP client, so that the Server's rules
 on offices, roles and names hold. Refusals are JSON-RPC errors, which MCP clients show, with the status of HTTP. A
-client without a valid key is told where the metadata of RFC 9728 is, which MCP's authorization begins with.
+client without a valid key is told where the metadata of RFC 9728 is, which MCP's authorization begins with. On several
+nodes, a seat may be on another one (`other_nodes.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
 from a2c_smcp import __version__
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge.bridge import Bridge
 from a2c_smcp.bridge.office import BridgeOptions
+from a2c_smcp.bridge.other_nodes import SESSION, Occupant, SeatsElsewhere, is_passed_on
 from a2c_smcp.bridge.serving.http import Answers, EndOfRequests, until_over
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Credentials
@@ -38,7 +40,9 @@ from a2c_smcp.errors import (
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import Principal, agent_name
+from a2c_smcp.server.cluster.proxy import NOT_RUN_HEADER, Proxy
 from a2c_smcp.server.http_requests import CREDENTIALS, Lifespan, with_headers
+from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.observation.happened import McpCallRefused, McpClientSeen
 from a2c_smcp.web import ASGIApp, Receive, Scope, Send, header
 
@@ -65,15 +69,6 @@ MCP_PATH = "/mcp"
 _MOST_CLIENTS = 64
 _LAST_ANSWERS = 1.0
 """Seconds for answers that are being written when the Server ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Occupant:
-    """Whose seat it is: the principal, the office, and the name that the agent has there."""
-
-    principal: str
-    office: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +103,10 @@ class Seats:
     def has(self, occupant: Occupant) -> bool:
         return occupant in self._seats
 
-    async def use(self, occupant: Occupant, headers: Mapping[str, str]) -> ClientSeat:
+    def is_in_office(self, occupant: Occupant) -> bool:
+        return occupant in self._seats and self._seats[occupant].is_joined
+
+    async def use(self, occupant: Occupant, headers: Mapping[str, str], state_key: bytes | None = None) -> ClientSeat:
         """The seat, joined and in use until `ClientSeat.release`. `headers` are the credentials of the request.
 
         Raises the refusal of the Server, or `RateLimited`.
@@ -118,7 +116,7 @@ class Seats:
             if sum(other.principal == occupant.principal for other in self._seats) >= self._options.most_per_principal:
                 most = self._options.most_per_principal
                 raise RateLimited(f"{occupant.principal!r} uses {most} offices already, which is the most")
-            seat = self._seats[occupant] = ClientSeat(occupant, self._url, self._options, self._close_soon)
+            seat = self._seats[occupant] = ClientSeat(occupant, self._url, self._options, self._close_soon, state_key)
         await seat.use(headers)
         return seat
 
@@ -138,9 +136,15 @@ class ClientSeat:
     """One agent in one office, and the MCP server that its clients talk to. Its credentials are in memory only."""
 
     def __init__(
-        self, occupant: Occupant, url: str, options: SeatOptions, close_soon: Callable[[ClientSeat], None]
+        self,
+        occupant: Occupant,
+        url: str,
+        options: SeatOptions,
+        close_soon: Callable[[ClientSeat], None],
+        state_key: bytes | None,
     ) -> None:
         self.occupant = occupant
+        self._is_on_one_of_many = state_key is not None
         self._is_over = False
         self._requests: set[EndOfRequests] = set()
         self._headers: Mapping[str, str] = {}
@@ -148,7 +152,8 @@ class ClientSeat:
         sealing: dict[str, Any] = {"e2e": options.e2e, "origin": options.origin}
         agent = AsyncSMCPAgentClient(occupant.name, url=url, office=[], auth=self, event_handler=self, **sealing)
         self._clients: dict[str, None] = {}
-        bridge_options = replace(options.bridge(occupant), on_client=self._on_client, on_refused=self._on_call_refused)
+        told: dict[str, Any] = {"on_client": self._on_client, "on_refused": self._on_call_refused}
+        bridge_options = replace(options.bridge(occupant), state_key=state_key, **told)
         self._bridge = Bridge(agent, occupant.office, bridge_options)
         self.app: ASGIApp = self._bridge.http_app(MCP_PATH)
         self._lifespan = Lifespan(self.app)
@@ -156,7 +161,7 @@ class ClientSeat:
         self._close_soon = close_soon
         self.answers = Answers()
         self._users = 0
-        self._is_joined = self._was_joined = False
+        self.is_joined = self._was_joined = False
         self._lock = asyncio.Lock()
         self._opened: AsyncExitStack | None = None
         self._joining: asyncio.Task[None] | None = None
@@ -169,7 +174,7 @@ class ClientSeat:
         self._stop_timer()
         self._headers = headers  # a token may have been renewed: the next dial takes the newest
         try:
-            if not self._is_joined:
+            if not self.is_joined:
                 if self._joining is None or self._joining.done():
                     self._joining = asyncio.create_task(self._join())
                 await asyncio.shield(self._joining)
@@ -183,7 +188,7 @@ class ClientSeat:
         """The request is over."""
         self._users -= 1
         if not (self._users or self._is_over):
-            self._after(self._options.idle if self._is_joined else 0.0, self._rest)
+            self._after(self._options.idle if self.is_joined else 0.0, self._rest)
 
     @contextmanager
     def ending(self, request: EndOfRequests) -> Iterator[None]:
@@ -217,10 +222,12 @@ class ClientSeat:
     def on_office_lost(self, office: str, error: Exception) -> None:
         if isinstance(error, NotAuthorised):  # the key is for other offices now
             self.on_refused(error)
+        elif self._is_on_one_of_many and isinstance(error, OfficeHasAgent):  # a seat on another node, it may be
+            self._close_soon(self)
 
     def on_refused(self, error: Exception) -> None:
         if isinstance(error, NotAuthenticated) and self._headers != self._dialled_with:
-            self._is_joined = False  # a renewed token has come meanwhile: the next request joins with it
+            self.is_joined = False  # a renewed token has come meanwhile: the next request joins with it
             return
         logger.info("the seat of %r in office %r ends: %s", self.occupant.principal, self.occupant.office, error)
         self._close_soon(self)
@@ -235,8 +242,8 @@ class ClientSeat:
                 self._opened.push_async_callback(self._lifespan.stop)
                 await self._lifespan.start()
             self._clients.clear()
-            await self._bridge.enter()
-            self._is_joined = self._was_joined = True
+            await self._bridge.enter(is_contested=self._is_on_one_of_many)
+            self.is_joined = self._was_joined = True
 
     def _on_client(self, client: str) -> None:
         """For the operator: which clients use the seat, each once since it was taken. They have chosen their names."""
@@ -260,7 +267,7 @@ class ClientSeat:
             if self._bridge.is_busy:
                 self._after(self._options.idle, self._rest)
                 return
-            self._is_joined = False
+            self.is_joined = False
             await self._bridge.leave()
             if not self._users:
                 self._after(self._options.keep if self._was_joined else 0.0, self._give_up)
@@ -283,7 +290,6 @@ _METADATA_PATH = "/.well-known/oauth-protected-resource"
 PREFIXES = (MCP_PATH, f"{_METADATA_PATH}{MCP_PATH}")
 """The paths at which the application has to be mounted."""
 
-_SESSION = b"mcp-session-id"
 _FOR_WEB_PAGES = ((b"access-control-expose-headers", b"mcp-session-id, www-authenticate"),)
 _CHECKED = frozenset({b"host", b"origin"})
 _REFUSED = -32001  # beside those that MCP itself has
@@ -302,8 +308,15 @@ _REMEDIES: dict[type[SMCPError], str] = {
 }
 
 
+_PASSED_ON_AT_THE_END = 4.0
+"""Seconds for answers of other nodes when the Server ends."""
+
+
 class Admits(Protocol):
-    """The Server, as far as it says who sends a request, and for how long that one is admitted."""
+    """The Server, as far as it says who sends a request, for how long that one is admitted, and what other nodes do."""
+
+    hub: Hub
+    proxy: Proxy | None
 
     async def authenticate(self, scope: Scope) -> Principal: ...
 
@@ -313,6 +326,14 @@ class Admits(Protocol):
 
     @property
     def sign_in_url(self) -> str | None: ...
+
+
+class _Sender(NamedTuple):
+    """Who sends a request: `headers` are the credentials of its seat, `over` ends what is not admitted any more."""
+
+    occupant: Occupant
+    headers: dict[str, str]
+    over: EndOfRequests
 
 
 class OfficesAsMCPServers:
@@ -332,6 +353,8 @@ class OfficesAsMCPServers:
         self._public_url = server.sign_in_url
         self._issuers = (self._public_url,) if self._public_url else tuple(issuers)
         self._seats = Seats(url, options)
+        self._nodes = SeatsElsewhere(server.hub, server.proxy) if server.proxy else None
+        self._passed_on, self._passing_on = Answers(), set[EndOfRequests]()
         self._on_refused = options.on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -341,19 +364,21 @@ class OfficesAsMCPServers:
         if header(scope, b"origin"):
             send = with_headers(send, _FOR_WEB_PAGES)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        over = EndOfRequests()
+        over, answer = EndOfRequests(), send
+        if is_passed_on(scope):
+            send = with_headers(send, ((NOT_RUN_HEADER, b"1"),))
         try:
             if path.startswith(_METADATA_PATH):
                 await self._tell_metadata(scope, _office_in(path.removeprefix(_METADATA_PATH)), send)
                 return
             office, principal = _office_in(path), await self._server.authenticate(scope)
             with self._server.visit(principal, over.set):
-                seat = await self._seat(scope, principal, office, over)
-                try:
-                    with seat.answers if scope["method"] == "POST" else nullcontext(), seat.ending(over):
-                        await seat.app(_inner(scope), until_over(receive, over), send)
-                finally:
-                    seat.release()
+                occupant = self._occupant(scope, principal, office)
+                sender = _Sender(occupant, self._server.credentials_of(scope, principal, office), over)
+                if self._is_here(scope, occupant):
+                    await self._answer(scope, receive, answer, sender)
+                else:
+                    await self._answer_elsewhere(scope, receive, send, sender)
         except SMCPError as error:
             await self._refuse(scope, error, send)
 
@@ -361,24 +386,64 @@ class OfficesAsMCPServers:
         while True:
             event = (await receive())["type"]
             if event == "lifespan.shutdown":
+                await self._passed_on.finish(_PASSED_ON_AT_THE_END)
+                for over in self._passing_on:
+                    over.set()
                 await self._seats.close()
             await send({"type": f"{event}.complete"})
             if event == "lifespan.shutdown":
                 return
 
-    async def _seat(self, scope: Scope, principal: Principal, office: str, over: EndOfRequests) -> ClientSeat:
-        """The seat of the sender of the request, unless that is `over` meanwhile. Raises `SMCPError`."""
+    def _occupant(self, scope: Scope, principal: Principal, office: str) -> Occupant:
+        """Whose seat the sender of the request has. Raises `NotAuthorised`."""
         try:
             name = agent_name(principal)
             principal.check("agent", name, office)
         except NotAuthorised as error:
             self._on_refused(scope["client"][0] if scope["client"] else None, error, principal)
             raise
-        occupant = Occupant(principal.id, office, name)
-        if (header(scope, _SESSION) or scope["method"] != "POST") and not self._seats.has(occupant):
+        return Occupant(principal.id, office, name)
+
+    def _is_here(self, scope: Scope, occupant: Occupant) -> bool:
+        """True for a request that this node has to answer, without a look at the others."""
+        if self._nodes is None or is_passed_on(scope):
+            return True
+        return self._seats.is_in_office(occupant) and not self._nodes.is_named_in(scope)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, sender: _Sender) -> None:
+        """Answer by the seat on this node. Raises `SMCPError` if there is none for the request."""
+        seat = await self._seat(scope, sender)
+        if self._nodes:
+            scope, send = self._nodes.as_own(scope, send)
+        try:
+            with seat.answers if scope["method"] == "POST" else nullcontext(), seat.ending(sender.over):
+                await seat.app(_inner(scope), until_over(receive, sender.over), send)
+        finally:
+            seat.release()
+
+    async def _answer_elsewhere(self, scope: Scope, receive: Receive, send: Send, sender: _Sender) -> None:
+        """Answer by the node that has the seat, or here if none has. Raises `SMCPError`."""
+        assert self._nodes
+
+        async def answer(receive: Receive) -> None:
+            await self._answer(scope, receive, send, sender)
+
+        self._passing_on.add(sender.over)
+        try:
+            with self._passed_on if scope["method"] == "POST" else nullcontext():
+                await self._nodes.serve(scope, until_over(receive, sender.over), send, sender.occupant, answer)
+        finally:
+            self._passing_on.discard(sender.over)
+
+    async def _seat(self, scope: Scope, sender: _Sender) -> ClientSeat:
+        """The seat of the sender of the request, unless that is over meanwhile. Raises `SMCPError`."""
+        occupant = sender.occupant
+        if (header(scope, SESSION) or scope["method"] != "POST") and not self._seats.has(occupant):
             raise NotFound("there is no such session, begin a new one")
-        seat = await self._seats.use(occupant, self._server.credentials_of(scope, principal, office))
-        if over.is_set:
+        is_new = self._nodes and not self._seats.has(occupant)
+        state_key = await self._nodes.state_key(occupant) if self._nodes and is_new else None
+        seat = await self._seats.use(occupant, sender.headers, state_key)
+        if sender.over.is_set:
             seat.release()
             raise NotAuthenticated("the key was revoked or has expired just now")
         return seat

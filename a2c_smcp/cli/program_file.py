@@ -27,8 +27,9 @@ from a2c_smcp.computer.configuration.files import (
     with_member,
     without_member,
 )
-from a2c_smcp.computer.configuration.programs import PROGRAMS, Program
+from a2c_smcp.computer.configuration.programs import CLIENTS, PROGRAMS, Program
 from a2c_smcp.computer.configuration.target import read_whole, write_text
+from a2c_smcp.computer.configuration.toml_tables import load_toml, masked_toml, with_table, without_table
 from a2c_smcp.computer.secrets.mask import MASKED
 from a2c_smcp.computer.secrets.replace import masked_file
 from a2c_smcp.errors import ConfigError
@@ -39,8 +40,13 @@ _DEFAULT = re.compile(r"(\$\{\w+:-)[^}]+")
 
 
 def program_names(typed: str) -> Iterator[str]:
-    """Names of programs, for completion in a shell."""
+    """Names of programs that can be imported, for completion in a shell."""
     return (name for name in PROGRAMS if name.startswith(typed))
+
+
+def client_names(typed: str) -> Iterator[str]:
+    """Names of programs that can use an office, for completion in a shell."""
+    return (name for name in CLIENTS if name.startswith(typed))
 
 
 @dataclass(frozen=True)
@@ -67,8 +73,10 @@ class ClientFile:
 
     @cached_property
     def data(self) -> Any:
-        """Raises `ConfigError` for a text that is not JSON."""
+        """Raises `ConfigError` for a text that is not JSON, or TOML if it should be that."""
         body = (self.text or "").removeprefix(BYTE_ORDER_MARK)
+        if self._is_toml:
+            return load_toml(body)
         return loads(body) if body.strip() else {}
 
     @property
@@ -80,7 +88,14 @@ class ClientFile:
     def backup(self) -> Path:
         return self.path.with_name(f"{self.path.name}.a2c-backup")
 
+    @property
+    def _is_toml(self) -> bool:
+        return self.path.suffix == ".toml"
+
     def with_server(self, name: str, entry: Mapping[str, Any]) -> ClientFile:
+        """Raises `ConfigError` for a TOML file whose servers are no tables."""
+        if self._is_toml:
+            return replace(self, text=with_table(self.text or "", (self.program.group, name), entry))
         return replace(self, text=with_member(self.text or "", (self.program.group, name), entry))
 
     def without_server(self, name: str) -> ClientFile:
@@ -91,10 +106,15 @@ class ClientFile:
             before = replace(self, text=None)
         if before.with_server(name, self.servers[name]).text == self.text:
             return before
+        if self._is_toml:
+            return replace(self, text=without_table(self.text or "", (self.program.group, name)))
         return replace(self, text=without_member(self.text or "", self.program.group, name))
 
     def difference(self, after: ClientFile, ours: str) -> str:
         """A unified diff without secrets of other servers than ours."""
+        if self._is_toml:
+            shown = [masked_toml(file.text or "", (self.program.group, ours)) for file in (self, after)]
+            return unified_diff(self.path, None if self.text is None else shown[0], shown[1])
         hidden = dict(_masked_strings(self._without(ours), masked_file(self._without(ours))))
         before = None if self.text is None else _shown(self.text, hidden)
         return unified_diff(self.path, before, _shown(after.text or "", hidden))

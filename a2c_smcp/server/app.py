@@ -16,13 +16,14 @@ from a2c_smcp.server.admin.api import AdminAccess, AdminKeyRefused
 from a2c_smcp.server.auth.authentication import AllowAll, Handshake, Principal
 from a2c_smcp.server.auth.grants import AccessGrants, KeptInFile, SignedIn, SignIn
 from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
-from a2c_smcp.server.cluster.proxy import ProxiedRequest, Proxy
+from a2c_smcp.server.cluster.proxy import NODE_HEADER, NOT_RUN_HEADER, ProxiedRequest, Proxy
 from a2c_smcp.server.http_requests import (
     CONSOLE_PATH,
     CREDENTIALS,
     EXTENSION,
     FRONT_PAGE,
     NO_SUCH_PAGE,
+    Headers,
     HttpRequest,
     HttpResponse,
     MountedRequest,
@@ -103,7 +104,7 @@ class SMCPApp:
             self.observation.record(CallMetrics(self.metrics))
             self.metrics.before_reading(self.observation.settle)
         _trace_calls(self.observation)
-        self._proxy = Proxy(self._shared, settings.limits) if self._shared else None
+        self.proxy = Proxy(self._shared, settings.limits) if self._shared else None
         self.sessions = Sessions(self.hub, settings.limits, self.metrics, self._shared.node if self._shared else None)
         self._audit: ServerAudit | None = None
         if settings.audit:
@@ -134,7 +135,7 @@ class SMCPApp:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
-            await asgi.serve_websocket(self, self._proxy, self.settings.limits, scope, receive, send)
+            await asgi.serve_websocket(self, self.proxy, self.settings.limits, scope, receive, send)
         else:
             await asgi.serve_http(self, self.settings.limits, self._arriving, scope, receive, send)
 
@@ -217,8 +218,8 @@ class SMCPApp:
             raise
         await self._wait_until_read()
         await self.end_mounts()
-        if self._proxy:
-            self._proxy.drain()
+        if self.proxy:
+            self.proxy.drain()
         for channel in self.sessions:
             channel.close()
 
@@ -237,8 +238,8 @@ class SMCPApp:
         await self.sessions.close()
         if self._starting:
             await cancel_and_wait(self._starting)
-        if self._proxy:
-            await self._proxy.close()
+        if self.proxy:
+            await self.proxy.close()
         await self.hub.close()
         if self._audit:
             self.observation.drop(self._audit)
@@ -256,8 +257,8 @@ class SMCPApp:
                 app = self._mounts.find(request.path)
                 return await (self._mounted(request, app) if app else self._status_page(request))
             request, elsewhere = await self._admit(request)
-            if self._proxy and elsewhere:
-                return await self._proxy.respond(elsewhere, request)
+            if self.proxy and elsewhere:
+                return await self.proxy.respond(elsewhere, request)
             headers = check_origin(request, self._origins)
             return await sessions.respond(request, self.sessions, headers)
         except SMCPError as error:
@@ -269,8 +270,8 @@ class SMCPApp:
             if request.path != "/socket.io":
                 raise NotFound("this server has websockets at /socket.io/")
             request, elsewhere = await self._admit(request)
-            if self._proxy and elsewhere:
-                return await self._proxy.proxied(elsewhere, request)
+            if self.proxy and elsewhere:
+                return await self.proxy.proxied(elsewhere, request)
             check_origin(request, self._origins)
             return sessions.open_websocket(request, self.sessions)
         except SMCPError as error:
@@ -307,16 +308,21 @@ class SMCPApp:
     async def _mounted(self, request: HttpRequest, app: ASGIApp) -> HttpResponse | MountedRequest:
         """The request for a mounted application, or the answer to what a web page may ask. Raises `SMCPError`."""
         await self.start()
-        check_host(request, self.settings.trusted_hosts)
+        client = client_address(request, self.settings.trusted_proxies)
+        request, is_passed_on = replace(request, client=client), False
+        if self.proxy:
+            request, is_passed_on = await self.proxy.as_made(request)
         check_credentials(request)
-        headers = check_origin(request, self._origins) if self._mounts.has_cors(app) else ()
+        headers: Headers = ()
+        if not is_passed_on:  # else the other node has checked them, and adds the headers
+            check_host(request, self.settings.trusted_hosts)
+            headers = check_origin(request, self._origins) if self._mounts.has_cors(app) else ()
         if headers and request.method == "OPTIONS" and request.header(b"access-control-request-method"):
             return text_response(200, b"OK", headers)
         if self._is_draining:
             raise Unavailable("the server is shutting down")
-        client = client_address(request, self.settings.trusted_proxies)
-        scope = scope_of(replace(request, client=client))
-        scope["extensions"] = {EXTENSION: {"trust": request.body.trust}}
+        scope = scope_of(request)
+        scope["extensions"] = {EXTENSION: {"trust": request.body.trust, "is_passed_on": is_passed_on}}
         return MountedRequest(app, scope, headers)
 
     async def _admit(self, request: HttpRequest) -> tuple[HttpRequest, str | None]:
@@ -324,8 +330,8 @@ class SMCPApp:
         await self.start()
         request = replace(request, client=client_address(request, self.settings.trusted_proxies))
         elsewhere = None
-        if self._proxy:
-            request, elsewhere = await self._proxy.find(request)
+        if self.proxy:
+            request, elsewhere = await self.proxy.find(request)
         check_host(request, self.settings.trusted_hosts)
         if elsewhere:
             self.metrics.count("a2c_passed_on_total")
@@ -339,11 +345,13 @@ class SMCPApp:
             self.hub.refuse_handshake(client[0] if client else None, error)
         else:
             count_refusal(self.metrics, error)
-        return refusal_response(error)
+        refusal = refusal_response(error)
+        not_run = [(NOT_RUN_HEADER, b"1")] if self.proxy and request.header(NODE_HEADER) else []
+        return refusal._replace(headers=[*refusal.headers, *not_run])
 
     async def _status_page(self, request: HttpRequest) -> HttpResponse:
         """Answers the pages for operators. Raises `NotFound`."""
-        is_from_node = self._proxy is not None and await self._proxy.is_from_node(request)
+        is_from_node = self.proxy is not None and await self.proxy.is_from_node(request)
         if not is_from_node:
             check_host(request, self.settings.trusted_hosts)
         match request.path:
@@ -363,10 +371,10 @@ class SMCPApp:
     async def _all_metrics(self) -> str:
         """The metrics of this process and of the workers that share its port: a scrape reaches any one of them."""
         own, workers = self.metrics.render(), self.settings.workers
-        if not (self._proxy and workers):
+        if not (self.proxy and workers):
             return own
         try:
-            pages = await self._proxy.pages("/metrics", workers.has)
+            pages = await self.proxy.pages("/metrics", workers.has)
         except Unavailable:
             return own
         down = "".join(f'a2c_node_up{{node="{node}"}} 0\n' for node, page in pages.items() if page is None)

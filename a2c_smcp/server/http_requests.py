@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qs
 
 from a2c_smcp.errors import BadRequest, SMCPError, TooLarge, Unavailable, VersionMismatch
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol import names
 from a2c_smcp.protocol.codec import dumps
-from a2c_smcp.web import ASGIApp, Message, Scope, Send, host_name, is_loopback
+from a2c_smcp.web import ASGIApp, Message, Receive, Scope, Send, host_name, is_loopback, until_disconnect
 
 logger = logging.getLogger(__name__)
 
 Headers = Sequence[tuple[bytes, bytes]]
+Result = TypeVar("Result")
 
 MAX_UNAUTHENTICATED = 64 * 1024
 """Bytes of a body that are read from a client before it is authenticated (WIRE §6)."""
@@ -215,6 +216,16 @@ def with_headers(send: Send, headers: Headers) -> Send:
         await send(message)
 
     return send_with_headers
+
+
+async def unless_gone(work: Coroutine[Any, Any, Result], receive: Receive) -> Result | None:
+    """Return the result of work for a request; `None` if its client goes away, which cancels the work."""
+    tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(until_disconnect(receive))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        await cancel_and_wait(*tasks)
 
 
 class Mounts:

@@ -29,6 +29,7 @@ from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import names
 from a2c_smcp.protocol.codec import decode
 from a2c_smcp.protocol.events import EVENTS, OLDER_FIELDS, Action, EventSpec, lookup
+from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.auth.authentication import (
     Admission,
     AuthenticationProvider,
@@ -38,7 +39,7 @@ from a2c_smcp.server.auth.authentication import (
     read_auth,
 )
 from a2c_smcp.server.calls.relay import Relay
-from a2c_smcp.server.cluster.memory import Directory, MemoryDirectory, as_shared, new_sid
+from a2c_smcp.server.cluster.memory import Directory, MemoryDirectory, as_shared, new_sid, node_of
 from a2c_smcp.server.connections import AdmittedRequest, Channel, Connection, Connections, End
 from a2c_smcp.server.envelope import (
     Closing,
@@ -282,6 +283,24 @@ class Hub:
         if self._nodes:
             with suppress(Unavailable):
                 await self._nodes.withhold(credential)
+
+    # For agents that any node may be asked for
+
+    async def agent_elsewhere(self, owner: str, name: str, office_id: str) -> Member | None:
+        """The agent of this principal and name in an office, if its connection is on another node."""
+        office = self.directory.cached_office(office_id) or await self.directory.office(office_id)
+        agent = office.agent
+        if self._nodes is None or agent is None or (agent.owner, agent.name) != (owner, name):
+            return None
+        return agent if node_of(agent.sid) not in (None, self._nodes.node) else None
+
+    async def is_gone(self, node: str) -> bool:
+        """True if no process is this node, whatever is left of its lease. Raises `Unavailable`."""
+        return self._nodes is not None and bool(await self._nodes.absent({node}))
+
+    async def release(self, agent: Member) -> None:
+        """Free the seat of an agent whose node is gone."""
+        await self._seating.release(agent)
 
     def is_engaged(self, connection: Connection) -> bool:
         """True if a connection has calls in flight, or events that wait."""

@@ -33,9 +33,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 
 from a2c_smcp.audit.observers import Observed
-from a2c_smcp.errors import NotAuthenticated, SMCPError, Unavailable
+from a2c_smcp.errors import NotAuthenticated, NotInOffice, SMCPError, Unavailable
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol import offices
 from a2c_smcp.protocol.events import OLDER_FIELDS
@@ -210,6 +211,11 @@ class Seating(DirectoryListener):
         for timer in self._absent.values():
             timer.cancel()
         self._absent.clear()
+
+    async def release(self, member: Member) -> None:
+        """Free the seat of a member whose node is gone, before its lease has ended. It may be free already."""
+        with suppress(NotInOffice):
+            await self._offices.leave(member.sid, member.office_id, is_lost=True)
 
     # What the directory reports
 

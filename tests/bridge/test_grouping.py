@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from a2c_smcp.bridge.catalog import CannotAdd, Catalog, CatalogOptions, add_argument, catalog
+from a2c_smcp.bridge.catalog import CannotAdd, Catalog, CatalogOptions, add_argument, catalog, in_common_form
 from a2c_smcp.bridge.names import GivenNames, OfferedTool, Target
 from a2c_smcp.errors import BadRequest, ToolNotFound
 from tests.stage.cases import cases
@@ -197,6 +197,49 @@ def test_what_is_valid_with_the_argument_is_what_was_valid_without(
     assert jsonschema_rs.is_valid(changed, {**given_arguments, argument: "a"}) == is_valid
     assert not jsonschema_rs.is_valid(changed, {**given_arguments, argument: "c"})
     assert not jsonschema_rs.is_valid(changed, given_arguments)
+
+
+TOP = {"allOf", "anyOf", "oneOf"}
+COMMON: dict[str, dict[str, Any]] = {
+    "none": {"type": "object"},
+    "all of": {"allOf": [{"properties": {"path": {"type": "string"}}}, {"type": "object", "required": ["path"]}]},
+    "any of one": {
+        "properties": {"url": True},
+        "required": ["url"],
+        "anyOf": [{"properties": {"path": {"minLength": 2}}}],
+    },
+    "one in one": {"oneOf": [{"properties": {"path": True, "url": {"type": "string"}}, "required": ["url"]}]},
+}
+
+
+@pytest.mark.parametrize(
+    "schema", [*COMMON.values(), *SCHEMAS.values()], ids=[*COMMON, *(f"{name}, too" for name in SCHEMAS)]
+)
+@given(given_arguments=arguments)
+def test_what_is_valid_stays_so_in_the_form_that_more_clients_accept(
+    schema: dict[str, Any], given_arguments: dict[str, Any]
+) -> None:
+    before, changed = deepcopy(schema), in_common_form(schema)
+    assert schema == before
+    assert changed["type"] == "object"
+    assert isinstance(changed["properties"], dict)
+    assert schema not in COMMON.values() or TOP.isdisjoint(changed)
+    is_valid = jsonschema_rs.is_valid({"type": "object", **schema}, given_arguments)
+    assert jsonschema_rs.is_valid(changed, given_arguments) == is_valid
+
+
+@cases(
+    "schema",
+    {"allOf": [{"properties": {"path": True}}], "additionalProperties": False},
+    {"allOf": [{"properties": {"a": {"$ref": "#/allOf/0"}}}]},
+    {"allOf": [{"properties": {"a": True}}, {"properties": {"a": False}}]},
+    {"allOf": [{"properties": []}]},
+    {"allOf": [{"required": [{}]}]},
+    {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    {"oneOf": 7},
+)
+def test_a_schema_that_would_be_another_one_is_left_as_it_is(schema: dict[str, Any]) -> None:
+    assert in_common_form(schema) == {"type": "object", "properties": {}, **schema}
 
 
 @pytest.mark.parametrize("schema", [REFERRING, SCHEMAS["draft-7"], SCHEMAS["reference to a reference"]])

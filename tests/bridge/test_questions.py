@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -14,9 +13,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import mcp_types as types
 import pytest
-from mcp import Client
 
 from a2c_smcp.agent import AsyncSMCPAgentClient, Question
 from tests.computer.supervised import SERVERS, await_listening
@@ -24,8 +21,8 @@ from tests.ports import free_port
 from tests.program import ForkedScript, forked
 from tests.stage import bridge
 from tests.stage.agent import at_work
-from tests.stage.bridge import BridgedOffice, Heard
-from tests.stage.questions import NEWER, OLDER
+from tests.stage.bridge import BridgedOffice
+from tests.stage.questions import NEWER, OLDER, Answerer, until_listed
 
 pytestmark = pytest.mark.covers("questions-whose")
 
@@ -66,28 +63,6 @@ async def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         server.wait()
 
 
-class Answerer(Heard):
-    """One client, which answers with its name and what it was asked."""
-
-    async def answer(self, _: Any, params: Any) -> types.ElicitResult:
-        self.asked.append(params.message)
-        return types.ElicitResult(action="accept", content=self.content(params.message))
-
-    def content(self, message: str) -> dict[str, Any]:
-        return {"name": f"{self.name} says: {message}"}
-
-    def check(self, tool: str, replies: list[str]) -> None:
-        messages = [f"Who is {self.name} {number}?" for number in range(EACH)]
-        assert [json.loads(reply) for reply in replies] == [self.content(message) for message in messages], tool
-        assert self.asked == messages, tool
-        self.asked.clear()
-
-
-async def until_listed(client: Client) -> None:
-    while not {*TOOLS} <= {tool.name for tool in (await client.list_tools()).tools}:  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
-
-
 @pytest.mark.parametrize("way", ["http", "stdio"])
 async def test_questions_of_five_clients_at_one_bridge_never_cross(office: AskingOffice, mode: Any, way: str) -> None:
     """Over stdio each client starts a bridge of its own, and the first serves them all."""
@@ -95,17 +70,12 @@ async def test_questions_of_five_clients_at_one_bridge_never_cross(office: Askin
     people = [Answerer(f"client-{number}") for number in range(CLIENTS)]
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(office.client(url, mode, person)) for person in people]
-        await until_listed(clients[0])
-
-        async def ask(client: Client, person: Answerer, tool: str) -> None:
-            replies = []
-            for number in range(EACH):
-                result = await client.call_tool(tool, {"name": f"{person.name} {number}"})
-                replies.append(str(getattr(result.content[0], "text", result)))
-            person.check(tool, replies)
+        await until_listed(clients[0], *TOOLS)
 
         for tool in TOOLS:
-            await asyncio.gather(*(ask(*pair, tool) for pair in zip(clients, people, strict=True)))
+            await asyncio.gather(
+                *(person.calls(client, tool, EACH) for client, person in zip(clients, people, strict=True))
+            )
 
 
 async def test_questions_of_five_calls_of_an_agent_never_cross(office: AskingOffice) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ import pytest
 
 from a2c_smcp.cli.setup_files import UpInfo, UpState
 from a2c_smcp.computer.configuration.files import loads
-from a2c_smcp.computer.configuration.programs import PROGRAMS, Machine
+from a2c_smcp.computer.configuration.programs import CLIENTS as KNOWN
+from a2c_smcp.computer.configuration.programs import Machine
 from tests.computer.other_programs import FILES, Home
 from tests.on_disk import mode_of
 from tests.program import PROGRAM, run_program
@@ -27,8 +29,11 @@ CLIENTS = {
     "claude-code": (".claude.json", "mcpServers"),
     "cursor": (".cursor/mcp.json", "mcpServers"),
     "vscode": (".config/Code/User/mcp.json", "servers"),
+    "gemini": (".gemini/settings.json", "mcpServers"),
+    "opencode": (".config/opencode/opencode.json", "mcp"),
 }
-"""The file of each client on Linux, and the key of its servers."""
+"""The file of each client on Linux whose file is JSON, and the key of its servers."""
+CODEX = ".codex/config.toml"
 
 
 class Done(NamedTuple):
@@ -75,6 +80,12 @@ def put(home: Home, client: str, text: str) -> Path:
 def servers(file: Path, client: str) -> dict[str, Any]:
     found: dict[str, Any] = loads(file.read_text("utf-8-sig"))[CLIENTS[client][1]]
     return found
+
+
+def words_of(entry: dict[str, Any]) -> list[str]:
+    """The command of an entry, the program first."""
+    command = entry["command"]
+    return [*command] if isinstance(command, list) else [command, *entry["args"]]
 
 
 # Each client
@@ -149,11 +160,12 @@ def test_a_file_is_made_and_removed_where_there_is_none(run: Any, home: Home, cl
 def test_the_entry_starts_this_program_by_its_whole_path(run: Any, home: Home, client: str) -> None:
     run(client, "--write", "--url", "https://hub.example:7000", "--office", "lab 2", "--", "--search-above", "40")
     ((name, entry),) = servers(file_of(home, client), client).items()
-    command = Path(entry["command"])
+    command = Path(words_of(entry)[0])
     assert (name, command.samefile(PROGRAM), command.is_absolute()) == ("a2c-lab-2", True, True)
     options = ["--url", "https://hub.example:7000", "--office", "lab 2", "--search-above", "40"]
-    assert entry["args"] == ["bridge", "--stdio", *options]
-    assert entry.get("type") == (None if client == "claude-desktop" else "stdio")
+    assert words_of(entry)[1:] == ["bridge", "--stdio", *options]
+    kinds = {"claude-desktop": None, "gemini": None, "opencode": "local"}
+    assert entry.get("type") == kinds.get(client, "stdio")
 
 
 def test_what_has_changed_since_is_kept_when_it_is_undone(run: Any, home: Home, client: str) -> None:
@@ -171,7 +183,106 @@ def test_the_files_of_each_platform_are_those_that_the_clients_read(platform: st
     machine = Machine.here(environ, platform, tmp_path / "project")
     config = {"linux": ".config", "darwin": "Library/Application Support", "win32": "Roaming"}[platform]
     expected = {name: tmp_path / path.replace(".config", config, 1) for name, (path, _) in CLIENTS.items()}
-    assert {name: program.user_file(machine) for name, program in PROGRAMS.items()} == expected
+    expected |= {"opencode": tmp_path / CLIENTS["opencode"][0], "codex": tmp_path / CODEX}
+    assert {name: program.user_file(machine) for name, program in KNOWN.items()} == expected
+
+
+# Codex, whose file is TOML
+
+TOML = """# mine
+model = "large"   # the larger one
+
+[mcp_servers.own]  # with a key
+command = "x"
+args = ["--key", "sk-of-another-server"]
+env = { TOKEN = "sk-of-another-server" }
+
+[mcp_servers."of two words".env]
+TEXT = \"\"\"
+[mcp_servers.a2c-desk]
+sk-of-another-server = 1
+\"\"\"
+
+[tui]
+theme = "dark"
+"""
+
+
+@pytest.mark.parametrize("text", [TOML, TOML.rstrip(), TOML.replace("\n", "\r\n"), "", "\n\n", "[mcp_servers]\n"])
+def test_a_table_comes_and_goes_in_toml_and_nothing_else_changes(run: Any, home: Home, text: str) -> None:
+    file = home.path / CODEX
+    file.parent.mkdir()
+    file.write_bytes(text.encode())
+    said = [*run("codex"), *run("codex", "--write")]
+    before, after = tomllib.loads(text), tomllib.loads(file.read_bytes().decode())
+    entry = after["mcp_servers"].pop(SERVER)
+    assert after == {**before, "mcp_servers": before.get("mcp_servers", {})}
+    assert words_of(entry)[1:] == ["bridge", "--stdio", "--url", URL, "--office", "desk"]
+    assert file.read_bytes().startswith(text.encode())
+    own = file.read_bytes() + b"[later]\nkey = 'sk-of-another-server'\n"
+    file.write_bytes(own)
+    said += [*run("codex", "--undo"), *run("codex", "--undo", "--write")]
+    assert tomllib.loads(file.read_bytes().decode()) == {**before, "later": {"key": "sk-of-another-server"}}
+    assert "sk-of-another-server" not in "".join(said)
+
+
+def test_toml_is_undone_as_it_was_and_refused_where_it_cannot_be_changed(run: Any, home: Home) -> None:
+    file = home.path / CODEX
+    run("codex", "--write")
+    run("codex", "--undo", "--write")
+    assert not file.exists()
+    file.write_text(TOML)
+    run("codex", "--write")
+    run("codex", "--undo", "--write")
+    assert file.read_text() == TOML
+    for text in ("mcp_servers = { own = { command = 'x' } }\n", "[mcp_servers\n"):
+        file.write_text(text)
+        assert f"{file}" in run("codex", "--write", code=1).err
+        assert file.read_text() == text
+
+
+def test_the_entry_is_printed_in_the_language_of_the_client(run: Any) -> None:
+    assert tomllib.loads(run("codex", "--print").out)["mcp_servers"].keys() == {SERVER}
+    assert json.loads(run("opencode", "--print").out)["mcp"].keys() == {SERVER}
+
+
+# The URL of the office at its Server
+
+OVER_HTTP: dict[str, dict[str, Any]] = {
+    "claude-code": {"type": "http", "url": "…", "headers": {"Authorization": "Bearer ${A2C_API_KEY}"}},
+    "cursor": {"url": "…", "headers": {"Authorization": "Bearer ${env:A2C_API_KEY}"}},
+    "vscode": {"type": "http", "url": "…", "headers": {"Authorization": "Bearer ${env:A2C_API_KEY}"}},
+    "codex": {"url": "…", "bearer_token_env_var": "A2C_API_KEY"},
+    "gemini": {"httpUrl": "…", "headers": {"Authorization": "Bearer ${A2C_API_KEY}"}},
+    "opencode": {
+        "type": "remote",
+        "url": "…",
+        "oauth": False,
+        "headers": {"Authorization": "Bearer {env:A2C_API_KEY}"},
+    },
+}
+
+
+@pytest.mark.parametrize("client", OVER_HTTP)
+def test_the_url_is_written_without_the_key_and_without_one_the_client_signs_in(
+    run: Any, home: Home, client: str
+) -> None:
+    words = (client, "--http", "--url", "https://hub.example/", "--office", "lab 2", "--write")
+    said = run(*words, A2C_API_KEY="k" * 20)
+    file = home.path / ({name: path for name, (path, _) in CLIENTS.items()} | {"codex": CODEX})[client]
+    text = file.read_text()
+    found = tomllib.loads(text) if client == "codex" else json.loads(text)
+    url = "https://hub.example/mcp/lab%202"
+    wanted = {key: url if value == "…" else value for key, value in OVER_HTTP[client].items()}
+    assert found[KNOWN[client].group]["a2c-lab-2"] == wanted
+    assert "k" * 20 not in text
+    assert "the environment variable A2C_API_KEY" in said.err
+    assert not (home.path / ".local/state/a2c-smcp/connect").exists(), "no file with a key that nothing reads"
+    run(client, "--undo", "--office", "lab 2", "--write")
+    assert not file.exists()
+    run(*words)
+    assert url in file.read_text()
+    assert "A2C_API_KEY" not in file.read_text()
 
 
 # Keys and secrets
@@ -184,7 +295,7 @@ def test_a_key_goes_to_a_private_file_and_not_into_the_configuration(run: Any, h
     assert not kept.exists()
     done = run(client, "--write", A2C_API_KEY=key)
     assert key not in "".join([*shown, *done, file_of(home, client).read_text()])
-    assert servers(file_of(home, client), client)[SERVER]["args"][-2:] == ["--key-file", str(kept)]
+    assert words_of(servers(file_of(home, client), client)[SERVER])[-2:] == ["--key-file", str(kept)]
     assert (kept.read_text().strip(), mode_of(kept)) == (key, 0o600)
     run(client, "--write", A2C_API_KEY=f"{key}2")
     assert kept.read_text().strip() == f"{key}2", "another key for the same entry"
@@ -309,6 +420,9 @@ def test_another_server_of_that_name_stays(run: Any, home: Home, client: str) ->
     (["cursor", "--name", "my machines"], 2, "is not a name that clients accept"),
     (["cursor", "--url", "hub"], 2, "--url"),
     (["cursor", "--undo"], 1, "nothing to undo"),
+    (["claude-desktop", "--http"], 2, "takes no URL"),
+    (["--http", "--print"], 2, "Which client?"),
+    (["cursor", "--http", "--", "--search-above", "4"], 2, "no bridge"),
     (["cursor", "--write", "--", "--serch-above", "40"], 2, "--serch-above"),
     (["cursor", "--", "--search-above", "many"], 2, "must be a whole number"),
 )

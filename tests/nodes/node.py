@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from a2c_smcp.cli.serving.mounts import MCPOptions, mount_offices
 from a2c_smcp.server import Limits, Settings, create_app
+from a2c_smcp.server.auth.api_keys import DefaultAuthenticationProvider
 from a2c_smcp.server.cluster.memory import Pace
 from a2c_smcp.server.cluster.redis import RedisDirectory
 from a2c_smcp.server.run import address_of, listen, serving
@@ -30,6 +33,8 @@ class Plan:
     limits: dict[str, Any] = field(default_factory=dict)
     port: int = 0
     audit: Path | None = None
+    mcp_keys: Path | None = None
+    """A keys file: then each office is an MCP server as well."""
 
 
 def run(plan: Plan, welcome: Connection) -> None:
@@ -44,7 +49,11 @@ async def _serve(plan: Plan, welcome: Connection) -> None:
     listener = listen("127.0.0.1", plan.port)
     url = f"http://{address_of(listener)}"
     directory = RedisDirectory(plan.store, node=plan.name, node_url=url, prefix=plan.prefix, pace=plan.pace)
-    app = create_app(Settings(directory=directory, limits=Limits(**plan.limits), audit=plan.audit))
-    async with serving(app, listener):
+    auth = DefaultAuthenticationProvider(keys_file=plan.mcp_keys) if plan.mcp_keys else None
+    app = create_app(Settings(directory=directory, limits=Limits(**plan.limits), audit=plan.audit, auth=auth))
+    os.environ["XDG_STATE_HOME"] = f"{plan.log}-state"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.hub.reload)
+    own_listener = mount_offices(app, url, MCPOptions()) if auth else None
+    async with serving(app, listener, own_listener=own_listener):
         welcome.send(url)
         await stop.wait()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import httpx2
 import jwt
 import pytest
 from mcp import Client
@@ -27,12 +28,11 @@ from tests.computer.hosted import hosted
 from tests.computer.killable_computer import killable_computer, notes_in
 from tests.peer import PATIENCE
 from tests.ports import free_port
-from tests.program import run_program
 from tests.stage.keys import write_keys
 from tests.stage.mcp_clients import SECRET, ask, called, client, key_of, session_of
 from tests.stage.metrics import scrape
 from tests.stage.owners import SteadyOwner
-from tests.stage.program import ENVIRONMENT, SOON, Program, Starts
+from tests.stage.program import SOON, Program, Starts
 from tests.stage.tls import certificate
 from tests.stage.web import fetch
 from tests.valkey import running_valkey
@@ -517,10 +517,20 @@ async def test_one_of_several_nodes_serves_the_computers_of_all(starts: Starts, 
 # Options
 
 
-def test_several_processes_are_refused_with_the_alternative() -> None:
-    ended = run_program("server", "--mcp", "--workers", "2", env=ENVIRONMENT)
-    assert ended.returncode == 2
-    assert "a2c-smcp bridge" in ended.stderr
+@ERAS
+async def test_any_worker_answers_for_all(starts: Starts, joins: Joins, tmp_path: Path, mode: Any) -> None:
+    """Each request comes on a connection of its own, and so to any of them."""
+    server = await starts("--mcp", "--workers", "3", "--keys-file", keys_of(tmp_path))
+    assert await server.says("mcp at ") == f"mcp at {server.url.split()[0]}/mcp/<office>"
+    await joins(server.url.split()[0])
+    async with AsyncExitStack() as stack:
+        alone = {"limits": httpx2.Limits(max_keepalive_connections=0)}
+        sessions = [
+            await stack.enter_async_context(client(server.url.split()[0], mode=mode, **alone)) for _ in range(3)
+        ]
+        for number in range(4):
+            answers = await asyncio.gather(*(called(session, "add", a=number, b=1) for session in sessions))
+            assert answers == [str(number + 1)] * 3
 
 
 async def test_an_agent_beside_an_mcp_client_is_told_who_holds_the_office(keyed: Program, joins: Joins) -> None:

@@ -38,14 +38,21 @@ def client(
 
 @asynccontextmanager
 async def client_at(
-    url: str, key: str | None, mode: Any = "auto", client_info: Implementation | None = None, **options: Any
+    url: str,
+    key: str | None,
+    mode: Any = "auto",
+    client_info: Implementation | None = None,
+    callbacks: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Client]:
-    """An MCP client as people have them."""
+    """An MCP client as people have them. The `options` are those of its HTTP client."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = httpx2.Timeout(PATIENCE)
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, **options) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode, client_info=client_info) as connected,
+        Client(
+            streamable_http_client(url, http_client=http), mode=mode, client_info=client_info, **(callbacks or {})
+        ) as connected,
     ):
         yield connected
 

@@ -9,7 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
+from mcp import Client
 
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.mcp_host.config.servers import MCPServerConfig, parse_server
@@ -18,6 +20,7 @@ from tests.computer.supervised import SERVERS, await_listening, quick, script
 from tests.peer import Peer
 from tests.ports import free_port
 from tests.program import ForkedScript
+from tests.stage.bridge import Heard
 from tests.waiting import until
 
 OLDER, NEWER = "older_asking.py", "asking.py"
@@ -52,6 +55,36 @@ class Asking:
         async with hosted(self.computer, url, office, folder, **connection) as said:
             await ready(self.computer, "asking")
             yield said
+
+
+class Answerer(Heard):
+    """One client, which answers with its name and what it was asked."""
+
+    async def answer(self, _: Any, params: Any) -> types.ElicitResult:
+        self.asked.append(params.message)
+        return types.ElicitResult(action="accept", content=self.content(params.message))
+
+    def content(self, message: str) -> dict[str, Any]:
+        return {"name": f"{self.name} says: {message}"}
+
+    async def calls(self, client: Client, tool: str, times: int) -> None:
+        """Every call asks, and has the answer of this client."""
+        replies = []
+        for number in range(times):
+            result = await client.call_tool(tool, {"name": f"{self.name} {number}"})
+            replies.append(str(getattr(result.content[0], "text", result)))
+        self.check(tool, replies)
+
+    def check(self, tool: str, replies: list[str]) -> None:
+        messages = [f"Who is {self.name} {number}?" for number in range(len(replies))]
+        assert [json.loads(reply) for reply in replies] == [self.content(message) for message in messages], tool
+        assert self.asked == messages, tool
+        self.asked.clear()
+
+
+async def until_listed(client: Client, *tools: str) -> None:
+    while not {*tools} <= {tool.name for tool in (await client.list_tools()).tools}:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
 
 
 @contextmanager

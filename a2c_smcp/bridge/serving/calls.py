@@ -175,6 +175,9 @@ _OF_REQUEST = "progressToken"
 _RESERVED = "io.modelcontextprotocol/"
 
 
+CALL_LOST = "The bridge that this call went through has ended. Whether the tool has run is not known."
+
+
 class ClientCalls:
     """Makes the calls of all clients."""
 
@@ -311,6 +314,7 @@ class OfficeServer(MCPServer):
             "a2c-smcp",
             announcer,
             office.agent.registry,
+            state_key=options.state_key,
             version=__version__,
             title=f"Office {office.name}",
             instructions=office.instructions,

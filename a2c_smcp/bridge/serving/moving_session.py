@@ -28,14 +28,13 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from a2c_smcp.bridge.serving.calls import failed_result
+from a2c_smcp.bridge.serving.calls import CALL_LOST, failed_result
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.loops import cancel_and_wait
 
 Message: TypeAlias = JSONRPCRequest | JSONRPCNotification | JSONRPCResponse | JSONRPCError
 RequestId: TypeAlias = int | str
 
-_LOST = "The bridge that this call went through has ended. Whether the tool has run is not known."
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _LISTS: Mapping[str, str] = {
     "tools/list": "tools",
@@ -216,7 +215,7 @@ class MovingSession:
         for request in [*self._open.values()]:
             if request.method == "tools/call":
                 del self._open[request.id]
-                result = failed_result(_LOST, Unavailable(outcome="unknown"))
+                result = failed_result(CALL_LOST, Unavailable(outcome="unknown"))
                 result = result if self._is_older else {"resultType": "complete", **result}
                 await self._say(JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result))
         await self._withdraw(*self._questions)

@@ -23,7 +23,7 @@ from a2c_smcp.cli.options import (
     takes_options,
     unused_variables,
 )
-from a2c_smcp.cli.serving.mounts import DEFAULT_IDLE, MCPOptions, SignInOptions, check_processes, operator_options
+from a2c_smcp.cli.serving.mounts import DEFAULT_IDLE, MCPOptions, SignInOptions, operator_options
 from a2c_smcp.cli.serving.node import (
     REDIS_HELP,
     ListenAddress,
@@ -343,7 +343,7 @@ def server(
     Each option can also be given in the environment, as A2C_SERVER_ and its name: A2C_SERVER_PORT, A2C_SERVER_API_KEY,
     … SIGTERM and Ctrl-C let calls in flight finish, SIGHUP reads key files again. With --redis it is one node of many,
     which share all offices; with --workers it runs several nodes in processes of their own. With --mcp any MCP client
-    that has a key is an agent; one of many nodes has to get all requests below /mcp, because it has their sessions.
+    that has a key is an agent, at any node: give all of them --mcp.
 
     Examples:
 
@@ -361,7 +361,6 @@ def server(
     worker = WorkerSettings.from_environment()
     logs.queue_stderr()
     logs.set_up(records.log_level, as_json=records.log_json)
-    check_processes(nodes.workers, with_mcp=mcp.mcp)
     if mcp.card and not mcp.mcp:
         raise WrongUse("--card has no meaning without --mcp", "Give --mcp too.")
     address = connections.address()
@@ -379,12 +378,12 @@ def server(
         is_shared=bool(node),
     )
     settings = _settings(connections, admission, records, operators.key)
+    seats = mcp.seats(admission.jwt_issuer, sign_in) if mcp.mcp else None
     if worker:
-        run_program(serve_as_worker(settings, address, worker, operators))
+        run_program(serve_as_worker(settings, address, worker, operators, seats))
     elif identity and nodes.workers:
-        run_program(supervise(settings, address, nodes.workers, identity))
+        run_program(supervise(settings, address, nodes.workers, identity, has_mcp=mcp.mcp))
     else:
-        seats = mcp.seats(admission.jwt_issuer, sign_in) if mcp.mcp else None
         run_program(serve(settings, address, identity, seats, operators))
 
 

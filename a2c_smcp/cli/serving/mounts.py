@@ -78,7 +78,8 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
     """
     # MCP's SDK takes a second to import: a Server without --mcp does not wait for it.
     from a2c_smcp.bridge.office import BridgeOptions
-    from a2c_smcp.bridge.on_server import CARD_PATH, PREFIXES, Occupant, OfficesAsMCPServers, SeatOptions, ServerCard
+    from a2c_smcp.bridge.on_server import CARD_PATH, PREFIXES, OfficesAsMCPServers, SeatOptions, ServerCard
+    from a2c_smcp.bridge.other_nodes import Occupant
     from a2c_smcp.cli.bridging import explain_with
 
     def bridge(occupant: Occupant) -> BridgeOptions:
@@ -126,15 +127,6 @@ def _kept_file(place: str, office: str, ending: str) -> Path | None:
 def mcp_url(place: str, office: str | None = None) -> str:
     """The URL of an office as an MCP server; without one, how it is made."""
     return f"{place}/mcp/{'<office>' if office is None else quote(office, safe='')}"
-
-
-def check_processes(workers: int | None, *, with_mcp: bool) -> None:
-    """Raises `WrongUse`: what an MCP client has begun in one process is unknown in the others."""
-    if workers and with_mcp:
-        raise WrongUse(
-            "--mcp needs one process, because an MCP session lives in one, and --workers starts several",
-            "Leave out --workers, or run `a2c-smcp bridge --office OFFICE --port 7100` beside this Server.",
-        )
 
 
 # `--admin-key` and `--console`: what operators are served, and the link that is printed for them.

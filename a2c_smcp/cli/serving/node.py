@@ -209,9 +209,7 @@ async def serve(
     console = mount_console(app, operators) if operators.has_console else None
 
     def on_ready() -> None:
-        announce(settings, address, place, who)
-        if mcp:
-            _print(f"mcp at {mcp_url(place)}", event="mcp", url=mcp_url(place))
+        announce(settings, address, place, who, has_mcp=mcp is not None)
         if console:
             pages = console(place)
             _print(f"console at {pages}", event="console", url=pages)
@@ -220,7 +218,11 @@ async def serve(
 
 
 async def serve_as_worker(
-    settings: Settings, address: ListenAddress, worker: WorkerSettings, operators: OperatorOptions
+    settings: Settings,
+    address: ListenAddress,
+    worker: WorkerSettings,
+    operators: OperatorOptions,
+    mcp: MCPOptions | None = None,
 ) -> None:
     """Serve as a worker, on the port that all workers share. The parent prints where, not the worker."""
     parent = ParentSocket(worker.parent_socket)
@@ -228,16 +230,20 @@ async def serve_as_worker(
     listener = _listener(address.host, worker.port, is_shared=True)
     node_listener = _listener(worker.node_host, worker.node_port, remedy=_FREE_PORTS)
     identity = NodeIdentity(redis=worker.redis, node=worker.node, url=f"http://{address_of(node_listener)}")
+    place = f"{address.scheme}://{address_of(listener)}"
+    if mcp and mcp.sign_in:
+        settings = replace(settings, sign_in=mcp.sign_in.at(place))
     audit = settings.audit
     if audit:  # `audit-2.jsonl` for the second worker, if that of all is `audit.jsonl`
         audit = audit.with_name(f"{audit.stem}-{worker.number}{audit.suffix}")
     app = _app(replace(settings, workers=worker.workers, audit=audit), identity)
+    own_listener = mount_offices(app, place, mcp) if mcp else None
     if operators.has_console:
         mount_console(app, operators)
-    await _serve(app, address, listener, identity, parent.send_ready, node_listener)
+    await _serve(app, address, listener, identity, parent.send_ready, node_listener, own_listener)
 
 
-def announce(settings: Settings, address: ListenAddress, place: str, node: str = "") -> None:
+def announce(settings: Settings, address: ListenAddress, place: str, node: str = "", *, has_mcp: bool = False) -> None:
     """Print where it listens, as JSON if logs are. Warn if there is no authentication, or no encryption."""
     if settings.auth is None:
         who = "every user of this machine" if is_loopback(address.host) else "EVERYONE WHO CAN REACH IT"
@@ -246,6 +252,8 @@ def announce(settings: Settings, address: ListenAddress, place: str, node: str =
         logger.warning(_NOT_ENCRYPTED, address.host)
     parts = urlsplit(place)
     _print(f"listening on {place}{node}", event="listening", url=place, host=parts.hostname, port=parts.port)
+    if has_mcp:
+        _print(f"mcp at {mcp_url(place)}", event="mcp", url=mcp_url(place))
 
 
 def _print(words: str, **facts: object) -> None:

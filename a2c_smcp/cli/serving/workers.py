@@ -53,7 +53,9 @@ _SILENCE = 10.0
 """Seconds without a sign of life after which a worker is replaced. It gives one each second."""
 
 
-async def supervise(settings: Settings, address: ListenAddress, count: int, identity: NodeIdentity) -> None:
+async def supervise(
+    settings: Settings, address: ListenAddress, count: int, identity: NodeIdentity, *, has_mcp: bool
+) -> None:
     """Run the workers until a signal. Raises `Failed` if they cannot start."""
     stop = stop_on_signals()
     with _reserved(address) as holder:
@@ -62,7 +64,7 @@ async def supervise(settings: Settings, address: ListenAddress, count: int, iden
             workers = _Workers(_worker_settings(replace(identity, redis=redis), count, port))
             on_hangup(lambda: workers.signal(signal.SIGHUP))
             place, who = f"{address.scheme}://{address_of(holder)}", f" with {count} workers, {workers.names}"
-            await workers.run(stop, partial(announce, settings, address, place, who))
+            await workers.run(stop, partial(announce, settings, address, place, who, has_mcp=has_mcp))
 
 
 def check_worker_urls(identity: NodeIdentity, count: int) -> None:

@@ -99,6 +99,27 @@ PROGRAMS = {
         ),
     )
 }
+CLIENTS = PROGRAMS | {
+    program.name: program
+    for program in (
+        Program(
+            "codex",
+            "Codex",
+            Fills.NOTHING,
+            ("{folder}/.codex/config.toml", "{home}/.codex/config.toml"),
+            group="mcp_servers",
+        ),
+        Program("gemini", "Gemini CLI", Fills.BARE, ("{folder}/.gemini/settings.json", "{home}/.gemini/settings.json")),
+        Program(
+            "opencode",
+            "opencode",
+            Fills.NOTHING,
+            ("{folder}/opencode.json", "{home}/.config/opencode/opencode.json"),
+            group="mcp",
+        ),
+    )
+}
+"""Programs that can use an office. Those that are no `PROGRAMS` write their servers in a form of their own."""
 PLAIN = Program("file", "a file", Fills.BARE | Fills.ENV | Fills.EDITOR)
 """A file of an unknown program: all kinds of references are replaced."""
 

@@ -15,6 +15,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from secrets import token_bytes
 from typing import Any, TypedDict, Unpack, cast, get_args
 
 import mcp_types as types
@@ -67,9 +68,11 @@ class MCPServer(Server[None], ABC):
         announcer: Announcer,
         readables: ReadableRegistry,
         page_size: int = PAGE_SIZE,
+        state_key: bytes | None = None,
         **identity: Any,
     ) -> None:
-        """Raises `ConfigError` if the installed SDK does not fit."""
+        """`state_key` seals what clients give back, by default one of this process. Raises `ConfigError` if the
+        installed SDK does not fit."""
         check()
         self.announcer = announcer
         self._page_size = page_size
@@ -84,7 +87,7 @@ class MCPServer(Server[None], ABC):
         self._stamp = self.server_info_stamp
         self._greeting: InitializationOptions | None = None
         self._add_handlers(readables)
-        sealing = RequestStateSecurity.ephemeral(ttl=STATE_TTL)
+        sealing = RequestStateSecurity(keys=[state_key or token_bytes(32)], ttl=STATE_TTL)
         self.state_boundary = RequestStateBoundary(sealing, default_audience=name)
         self.middleware.append(self.state_boundary)
 

@@ -4,6 +4,9 @@ A session id names its node. Behind a balancer that does not know this, any node
 on: polls and posts over HTTP, and a websocket as a tunnel. In a tunnel bytes go through as they are, from the upgrade
 request on: frames, close codes and slow readers are a matter between the two ends.
 
+A request for a mounted application goes to the node that the application names, and its answer comes back in parts as
+they arrive. If there is no whole answer, it matters for a call of a tool whether that node may have run it (`Lost`).
+
 Only nodes that hold a lease are asked, and no node passes on what another one has passed on. A node that passes a
 request on names the client it speaks for, and shows the secret that nodes share; without the secret both headers are
 ignored.
@@ -16,11 +19,11 @@ import io
 import ssl
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from hmac import compare_digest
 from http import HTTPStatus
-from typing import cast
+from typing import Literal, cast
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -32,11 +35,15 @@ from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.cluster.memory import SharedDirectory, node_of
 from a2c_smcp.server.http_requests import MAX_UNAUTHENTICATED, Headers, HttpRequest, HttpResponse
 from a2c_smcp.server.settings import Limits
+from a2c_smcp.web import Scope, Send
 
 # The other nodes of a shared directory: their URLs, and the secret by which nodes recognise one another.
 
 NODE_HEADER = b"x-a2c-node"
 """The header of a request of another node with the secret that nodes share."""
+
+NOT_RUN_HEADER = b"x-a2c-not-run"
+"""The header of a refusal to another node: nothing was done, and the seat may be on a third node by now."""
 
 _SCHEMES = ("http://", "https://")
 _FRESH = 1.0
@@ -145,7 +152,24 @@ _PORTS = {"http": 80, "https": 443}
 _DIAL = 2.0
 _KEEP = 2.0  # less than any web server keeps a connection: a POST cannot be sent again on another
 _FLUSH = 2.0
+_SILENCE = 30.0  # streams of MCP are never silent for longer than 15 s
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+
+
+class Lost(Unavailable):
+    """A node did not answer in full. `outcome` tells if it may have run the request.
+
+    `may_go_on_with` is `None` if the answer has not begun, else `"event"` for a stream between two events of MCP.
+    """
+
+    may_go_on_with: Literal["event", "nothing"] | None = None
+
+
+class Declined(Exception):
+    """A node has refused a request, and has done nothing."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        self.response = response
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +203,39 @@ class ProxiedRequest:
         return Unavailable(f"node {self.node!r}, which has this session, does not answer")
 
 
+class _Passed:
+    """The answer of a mounted application, as far as it has been passed on."""
+
+    def __init__(self) -> None:
+        self._has_begun = self._is_stream = False
+        self._end = b"\n\n"
+
+    @property
+    def may_go_on_with(self) -> Literal["event", "nothing"] | None:
+        """As of `Lost`."""
+        if not self._has_begun:
+            return None
+        return "event" if self._is_stream and self._end.endswith((b"\n\n", b"\r\n\r\n")) else "nothing"
+
+    async def carry(self, response: aiohttp.ClientResponse, send: Send) -> None:
+        """Raises `Declined`, or what aiohttp does."""
+        fields = [(name.lower(), value) for name, value in response.raw_headers]
+        kept = [field for field in _end_to_end(fields) if field[0] not in (b"date", NOT_RUN_HEADER)]
+        if NOT_RUN_HEADER in dict(fields):
+            raise Declined(HttpResponse(response.status, kept, await response.read()))
+        await send({"type": "http.response.start", "status": response.status, "headers": kept})
+        self._has_begun, self._is_stream = True, response.content_type == "text/event-stream"
+        async for part in response.content.iter_any():
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            self._end = (self._end + part)[-4:]
+        await send({"type": "http.response.body", "body": b""})
+
+
 class Proxy:
     """Passes requests on to the nodes that have their sessions."""
 
     def __init__(self, directory: SharedDirectory, limits: Limits) -> None:
+        self.node = directory.node
         self._peers = PeerNodes(directory)
         self._limits = limits
         self._session: aiohttp.ClientSession | None = None
@@ -194,14 +247,19 @@ class Proxy:
         """The request as its client made it, and the other node that has its session, if any."""
         sid = request.parameter("sid")
         node = self._peers.owner(sid) if sid else None
+        request, is_passed_on = await self.as_made(request)
+        return request, None if is_passed_on else node
+
+    async def as_made(self, request: HttpRequest) -> tuple[HttpRequest, bool]:
+        """The request as its client made it, and true if another node has passed it on."""
         shown = {name: value for name, value in request.headers if name in _BETWEEN_NODES}
         if not shown:
-            return request, node
+            return request, False
         headers = [field for field in request.headers if field[0] not in _BETWEEN_NODES]
         request = replace(request, headers=headers)
         if await self._peers.knows(shown.get(_NODE, b"")):
-            return _with_client(request, shown.get(_CLIENT, b"")), None
-        return request, node
+            return _with_client(request, shown.get(_CLIENT, b"")), True
+        return request, False
 
     async def respond(self, node: str, request: HttpRequest) -> HttpResponse:
         """Raises `BadRequest` if there is no such node, `Unavailable` if it does not answer."""
@@ -225,13 +283,38 @@ class Proxy:
 
     async def proxied(self, node: str, request: HttpRequest) -> ProxiedRequest:
         """The request as the other node will see it. Raises `BadRequest` or `Unavailable`."""
+        place = f"/socket.io/?{quote(request.query, safe=_PRINTABLE)}"
+        return await self._proxied(node, place, request.headers, request.scheme, request.client)
+
+    async def _proxied(
+        self, node: str, place: str, headers: Headers, scheme: str, client: tuple[str, int] | None
+    ) -> ProxiedRequest:
         url = await self._peers.url_of(node)
-        query = quote(request.query, safe=_PRINTABLE)
-        secret = await self._peers.secret()
-        host, port = request.client or ("-", 0)
-        client = f"{request.scheme} {host} {port}".encode()
-        headers = [*_end_to_end(request.headers), (_CLIENT, client), (_NODE, secret)]
-        return ProxiedRequest(node, f"{url}/socket.io/?{query}", headers, self._trust_for(url))
+        secret = await self.secret()
+        host, port = client or ("-", 0)
+        shown = [(_CLIENT, f"{scheme} {host} {port}".encode()), (_NODE, secret)]
+        return ProxiedRequest(node, f"{url}{place}", [*_end_to_end(headers), *shown], self._trust_for(url))
+
+    async def secret(self) -> bytes:
+        """The secret that nodes share. Raises `Unavailable`."""
+        return await self._peers.secret()
+
+    async def relay(self, node: str, scope: Scope, body: bytes, send: Send) -> None:
+        """Pass a request for a mounted application on, and its answer as it comes. Raises `Lost` or `Declined`."""
+        passed = _Passed()
+        try:
+            place = quote(scope["path"], safe="/")
+            proxied = await self._proxied(node, place, scope["headers"], scope["scheme"], scope["client"])
+        except SMCPError as error:  # it has no lease, or the store does not say where it is
+            raise Lost(error.about, outcome="not_run") from None
+        try:
+            async with self._request(proxied, scope["method"], body, _SILENCE) as response:
+                await passed.carry(response, send)
+        except _FAILURES as error:
+            is_unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+            lost = Lost(proxied.no_answer().about, outcome="not_run" if is_unsent else "unknown")
+            lost.may_go_on_with = passed.may_go_on_with
+            raise lost from None
 
     async def is_from_node(self, request: HttpRequest) -> bool:
         """True if another node asks for itself: it shows the secret."""
@@ -293,14 +376,7 @@ class Proxy:
 
     async def _ask(self, proxied: ProxiedRequest, method: str, body: bytes | None) -> HttpResponse:
         try:
-            async with self._http().request(
-                method,
-                URL(proxied.url, encoded=True),
-                headers=_text(proxied.headers),
-                data=None if body is None else io.BytesIO(body),
-                allow_redirects=False,
-                ssl=proxied.trust or True,
-            ) as response:
+            async with self._request(proxied, method, body) as response:
                 answer = await response.read()
                 fields = [(name.lower(), value) for name, value in response.raw_headers]
         except _FAILURES:
@@ -308,16 +384,31 @@ class Proxy:
         kept = [field for field in _end_to_end(fields) if field[0] != b"date"]
         return HttpResponse(response.status, kept, answer)
 
+    def _request(
+        self, proxied: ProxiedRequest, method: str, body: bytes | None, silence: float | None = None
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """A poll is answered when its session has been silent for as long as a session may be."""
+        patience = aiohttp.ClientTimeout(
+            total=None, sock_connect=_DIAL, sock_read=silence or self._limits.half_open_time
+        )
+        return self._http().request(
+            method,
+            URL(proxied.url, encoded=True),
+            headers=_text(proxied.headers),
+            data=None if body is None else io.BytesIO(body),
+            allow_redirects=False,
+            ssl=proxied.trust or True,
+            timeout=patience,
+        )
+
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
-            # A poll is answered when its session has been silent for as long as a session may be.
-            patience = aiohttp.ClientTimeout(total=None, sock_connect=_DIAL, sock_read=self._limits.half_open_time)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=_NOT_ADDED,
                 auto_decompress=False,
-                timeout=patience,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_DIAL, sock_read=self._limits.half_open_time),
             )
         return self._session
 

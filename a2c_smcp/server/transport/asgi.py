@@ -24,11 +24,12 @@ from a2c_smcp.server.http_requests import (
     MountedRequest,
     RequestBody,
     refusal_response,
+    unless_gone,
 )
 from a2c_smcp.server.settings import Limits
 from a2c_smcp.server.transport.admission import ArrivingBody, ArrivingBytes
 from a2c_smcp.server.transport.session_channel import Application, SocketOwner
-from a2c_smcp.web import Message, Receive, Scope, Send, until_disconnect
+from a2c_smcp.web import Message, Receive, Scope, Send
 
 _MESSAGES, _BYTES = 64, 64 * 1024
 _CLOSED, _VERSION_REFUSED = 1000, 4900  # where a web server cannot answer a handshake with a body (PROTOCOL-0.4 §10)
@@ -60,26 +61,16 @@ async def serve_http(
     body = ArrivingBody(receive, limits, arriving)
     request = _request(scope, body)
     if request.method == "GET" and not app.is_mounted(request.path):
-        response = await _unless_gone(app.respond(request), receive)
+        response = await unless_gone(app.respond(request), receive)
     else:
         response = await app.respond(request)
     if isinstance(response, MountedRequest):
         extensions = {**scope.get("extensions", {}), **response.scope["extensions"]}
-        scope = {**scope, "client": response.scope["client"], "extensions": extensions}
+        told = {name: response.scope[name] for name in ("client", "headers", "scheme")}
+        scope = {**scope, **told, "extensions": extensions}
         await response.app(scope, receive, response.sending(send))
     elif response is not None:
         await _respond(send, response, "http.response")
-
-
-async def _unless_gone(
-    work: Coroutine[Any, Any, HttpResponse | MountedRequest], receive: Receive
-) -> HttpResponse | MountedRequest | None:
-    tasks = working, _ = asyncio.ensure_future(work), asyncio.ensure_future(until_disconnect(receive))
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        await cancel_and_wait(*tasks)
 
 
 async def _respond(send: Send, response: HttpResponse, kind: str) -> None:
