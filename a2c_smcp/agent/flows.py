@@ -359,8 +359,7 @@ class Flows:
             self._desktops.receive(screen, desktops)
 
     def _expected_until(self, computer: object, office: object) -> float:
-        seats = [seat for seat in self.toolbox.seats() if _is_named(seat, computer, office)]
-        return max((self._returning.until(seat) for seat in seats), default=0.0)
+        return max(map(self._returning.until, self.toolbox.seats_of(computer, office)), default=0.0)
 
     def _identify(self, seat: Seat, data: Mapping[str, Any]) -> None:
         """Note whose seat it is. Another client under the name of a computer is another computer."""
@@ -377,8 +376,8 @@ class Flows:
         return trusted.setdefault(seat.office, identity) == identity
 
     def _seat_of(self, computer: object, office: object) -> str | None:
-        known = [self._identities.get(seat) for seat in self.toolbox.seats() if _is_named(seat, computer, office)]
-        return known[0] if len(known) == 1 else None
+        seats = self.toolbox.seats_of(computer, office)
+        return self._identities.get(seats[0]) if len(seats) == 1 else None
 
     def _forget(self, seat: Seat) -> None:
         self._returning.discard(seat)
@@ -405,10 +404,6 @@ class Flows:
         if not seats:
             raise ComputerNotFound(repr(computer), computer=computer)
         return seats[0]
-
-
-def _is_named(seat: Seat, computer: object, office: object) -> bool:
-    return seat.computer == computer and office in (None, seat.office)
 
 
 def _is_computer(member: Any) -> bool:

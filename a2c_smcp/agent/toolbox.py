@@ -336,9 +336,10 @@ class Toolbox:
         here = [seat for seat, computer in list(self._computers.items()) if computer.is_here]
         return [seat for seat in here if office in (None, seat.office)]
 
-    def seats_of(self, computer: str, office: str | None) -> list[Seat]:
-        """The computers of this name, in one office or in all."""
-        return [seat for seat in self.seats(office) if seat.computer == computer]
+    def seats_of(self, computer: object, office: object) -> list[Seat]:
+        """The computers of this name that are there now, in one office or in all."""
+        here = [seat for seat, each in list(self._computers.items()) if each.is_here and seat.computer == computer]
+        return [seat for seat in here if office in (None, seat.office)]
 
     def tool(self, seat: Seat, name: str) -> SMCPTool | None:
         """A tool of a computer, by the name that it has there."""

@@ -333,6 +333,7 @@ class LocalComputer:
         if self.computer.gate:
             await self._options.owner.policy.check_refused(self.computer.gate.policy, self._consent)
         gc.freeze()  # imported modules stay for ever: the collector need not visit them
+        gc.set_threshold(7_000)  # rarely: reference counts free nearly everything that a call makes
         async with AsyncExitStack() as stack:
             wanted = self._options.audit
             recording = recorded(self.computer, wanted.audit, with_arguments=wanted.audit_arguments)

@@ -8,7 +8,7 @@ import marshal
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, TypeAlias, get_args
 
@@ -74,12 +74,13 @@ def _is_plain(value: Any, written: bytes) -> bool:
     return b"null" not in written or not _NOT_FINITE.search(plain) or orjson.loads(written) == value
 
 
-@contextmanager
-def collector_paused(size: int) -> Iterator[None]:
+def collector_paused(size: int) -> AbstractContextManager[None]:
     """Stop the garbage collector while so much JSON is read: it would visit all that is new again and again."""
-    if size <= _LARGE or not gc.isenabled():
-        yield
-        return
+    return _NOT_PAUSED if size <= _LARGE or not gc.isenabled() else _paused()
+
+
+@contextmanager
+def _paused() -> Iterator[None]:
     gc.disable()
     try:
         yield
@@ -134,6 +135,7 @@ def timeout_of(event: EventSpec, data: Mapping[str, object], longest: int = MAX_
 _EXACT: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _NOT_FINITE = re.compile(rb"g.{6}[\xf0-\xff][\x7f\xff]", re.DOTALL)
 _LARGE = 64 * 1024
+_NOT_PAUSED = nullcontext()
 _PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _UNICODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 _ASCII = json.JSONEncoder(separators=(",", ":"), allow_nan=False)

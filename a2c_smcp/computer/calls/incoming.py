@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -206,14 +206,10 @@ class ProgressListeners:
             if watch:
                 watch.ended(call, failure, timed.seconds if timed else None)
 
-    @contextmanager
-    def timing(self, call: Key) -> Iterator[Stopwatch]:
-        """Measure how long the tool of a call runs."""
+    def timing(self, call: Key) -> Stopwatch:
+        """Measure how long the tool of a call runs. The caller pauses at its end."""
         self._timed[call] = stopwatch = Stopwatch()
-        try:
-            yield stopwatch
-        finally:
-            stopwatch.pause()
+        return stopwatch
 
     @contextmanager
     def waiting(self, call: Key) -> Iterator[None]:
@@ -315,11 +311,11 @@ class CallStatistics:
 
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
-        self._durations: dict[str, deque[float]] = {}
+        self._durations = defaultdict[str, deque[float]](lambda: deque(maxlen=_DURATIONS))
 
     def add(self, server: str, seconds: float) -> None:
         self._calls[server] += 1
-        self._durations.setdefault(server, deque(maxlen=_DURATIONS)).append(seconds)
+        self._durations[server].append(seconds)
 
     def of(self, server: str) -> ServerStatistics:
         durations = self._durations.get(server)

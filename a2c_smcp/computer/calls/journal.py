@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Self
@@ -112,10 +113,10 @@ class Journal:
         self._open()
         self._forget_old()
         office, agent, _, req_id = key
-        digests = _digest(key), _digest((office, agent, "", req_id))  # begun before the Server told seats
-        return next(
-            (found for digest in digests if (found := self._begun.get(digest) or self._ended.get(digest))), None
-        )
+        for digest in (_digest(key), _digest((office, agent, "", req_id))):  # begun before the Server told seats
+            if found := self._begun.get(digest) or self._ended.get(digest):
+                return found
+        return None
 
     def begin(self, key: Key, digest: bytes) -> None:
         """Write down that a call begins. `digest` is that of its tool and arguments.
@@ -189,6 +190,7 @@ def journal_of(name: str, url: str, office: str, folder: Path | None = None) -> 
         journal.close()
 
 
+@lru_cache
 def _digest(key: Key) -> bytes:
     office, agent, seat, req_id = key
     named = key if seat else (office, agent, req_id)  # as in files of before seats had an identity

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -174,7 +174,7 @@ class CallRun:
             await self._check_arguments(self.call.params)
             self.shown = self.calls.mask.data(self.call.params, ARGUMENTS, self.route.server)
             with self._recorded():
-                async with self._admitted():
+                async with self._admitted() as self.admission:
                     result = await self._approve()
                     if result is None:
                         await self._scan_arguments()
@@ -227,16 +227,10 @@ class CallRun:
             late = f"the arguments of {call.name!r} could not be checked within {call.timeout:g} s"
             raise CallTimeout(late) from None
 
-    @asynccontextmanager
-    async def _admitted(self) -> AsyncGenerator[None, None]:
+    def _admitted(self) -> AbstractAsyncContextManager[AdmittedCall | None]:
         """The policy decides; its budgets count the call while it runs."""
-        if self.calls.owner.gate is None:
-            yield
-            return
-        async with self.calls.owner.gate.admitted(
-            self.call, self.route, self.deadline, resumes=self.resumes
-        ) as self.admission:
-            yield
+        gate = self.calls.owner.gate
+        return gate.admitted(self.call, self.route, self.deadline, resumes=self.resumes) if gate else nullcontext()
 
     async def _approve(self) -> Result | None:
         """Ask for approval, if the call needs it. Returns the question if that leaves as the result."""
@@ -289,13 +283,14 @@ class CallRun:
         )
         if self.admission:
             send = self.admission.counting(send)
-        with calls.listeners.timing(call.key) as stopwatch:
-            try:
-                if call.options is None or not call.options.is_live:
-                    return await send(request)
-                return await calls.live.call(call, route.server, self.deadline, request, send)
-            finally:
-                calls.owner.statistics.add(route.server, stopwatch.seconds)
+        stopwatch = calls.listeners.timing(call.key)
+        try:
+            if call.options is None or not call.options.is_live:
+                return await send(request)
+            return await calls.live.call(call, route.server, self.deadline, request, send)
+        finally:
+            stopwatch.pause()
+            calls.owner.statistics.add(route.server, stopwatch.seconds)
 
     async def _finish(self, raw: Result) -> Result:
         """The result masked, transformed and scanned."""

@@ -444,7 +444,7 @@ def _leaves(value: Any, structure: Structure) -> tuple[list[str], list[float]]:
             rest.extend(each.values())
         elif isinstance(each, (list, tuple)):
             rest.extend(each)
-        elif isinstance(each, int | float):  # 918273645.0 is the same number
+        elif isinstance(each, (int, float)):  # 918273645.0 is the same number
             numbers.append(each)
     return texts, numbers
 

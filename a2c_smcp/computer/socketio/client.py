@@ -370,7 +370,8 @@ class SMCPComputerClient:
         self._agents.observation.report(AgentRequestRefused.of(self._office, name, data, error))
 
     def _caller_in(self, data: dict[str, Any]) -> Caller:
-        caller = replace(self._seated(_agent_in(data)), client=_client_in(data))
+        caller, client = self._seated(_agent_in(data)), _client_in(data)
+        caller = replace(caller, client=client) if client else caller
         return caller if self._sealed is None else self._sealed.caller(caller, data)
 
     def _sealed_answers(self, device: ComputerDevice) -> SealedAnswers:

@@ -303,7 +303,7 @@ class SDKClient:
     @property
     def is_modern(self) -> bool:
         """True if the revision is 2026-07-28 or later: no sessions, no ping, one stream for all subscriptions."""
-        return self.revision in MODERN_PROTOCOL_VERSIONS
+        return self._session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @cached_property
     def about(self) -> AboutServer:

@@ -178,9 +178,9 @@ class MCPSession:
         direct = self._transport.direct if request and self._transport else None
         self._pending.add(pending)
         try:
-            if request is None or direct is None or (tracing.is_on() and not direct.is_traceable):
+            if request is None or direct is None or ((is_traced := tracing.is_on()) and not direct.is_traceable):
                 start()
-            elif tracing.is_on():
+            elif is_traced:
                 return await self._send_traced(pending, request, direct, start)
             elif direct.send(request, pending, start) is None:
                 start()

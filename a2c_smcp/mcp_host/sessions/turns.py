@@ -51,7 +51,7 @@ class CallTurns:
 
     def concern(self, what: str, asking: Asking) -> bool:
         """True if a call of this tool, or another request of this kind, needs a turn."""
-        return self.are_needed and (what in self._asking or (_is_for_agent(asking) and what not in self._settled))
+        return self.are_needed and (what in self._asking or (what not in self._settled and _is_for_agent(asking)))
 
     @asynccontextmanager
     async def turn(self, what: str, asking: Asking) -> AsyncGenerator[None, None]:
