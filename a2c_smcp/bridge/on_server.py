@@ -23,7 +23,7 @@ from a2c_smcp import __version__
 from a2c_smcp.agent import AsyncSMCPAgentClient
 from a2c_smcp.bridge.bridge import Bridge
 from a2c_smcp.bridge.office import BridgeOptions
-from a2c_smcp.bridge.other_nodes import SESSION, Occupant, SeatsElsewhere, is_passed_on
+from a2c_smcp.bridge.other_nodes import SESSION, Occupant, SeatsElsewhere
 from a2c_smcp.bridge.serving.http import Answers, EndOfRequests, until_over
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Credentials
@@ -41,7 +41,7 @@ from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import Principal, agent_name
 from a2c_smcp.server.cluster.proxy import NOT_RUN_HEADER, Proxy
-from a2c_smcp.server.http_requests import CREDENTIALS, Lifespan, with_headers
+from a2c_smcp.server.http_requests import CREDENTIALS, Lifespan, is_from_node, with_headers
 from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.observation.happened import McpCallRefused, McpClientSeen
 from a2c_smcp.web import ASGIApp, Receive, Scope, Send, header
@@ -365,7 +365,7 @@ class OfficesAsMCPServers:
             send = with_headers(send, _FOR_WEB_PAGES)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         over, answer = EndOfRequests(), send
-        if is_passed_on(scope):
+        if is_from_node(scope):
             send = with_headers(send, ((NOT_RUN_HEADER, b"1"),))
         try:
             if path.startswith(_METADATA_PATH):
@@ -406,7 +406,7 @@ class OfficesAsMCPServers:
 
     def _is_here(self, scope: Scope, occupant: Occupant) -> bool:
         """True for a request that this node has to answer, without a look at the others."""
-        if self._nodes is None or is_passed_on(scope):
+        if self._nodes is None or is_from_node(scope):
             return True
         return self._seats.is_in_office(occupant) and not self._nodes.is_named_in(scope)
 

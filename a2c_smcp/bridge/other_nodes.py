@@ -26,7 +26,7 @@ from a2c_smcp.errors import NotFound, OfficeHasAgent
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.cluster.memory import node_of
 from a2c_smcp.server.cluster.proxy import Declined, Lost, Proxy
-from a2c_smcp.server.http_requests import EXTENSION, unless_gone
+from a2c_smcp.server.http_requests import unless_gone
 from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.transport.admission import ArrivingBody, ArrivingBytes
 from a2c_smcp.web import Message, Receive, Scope, Send, header
@@ -46,11 +46,6 @@ class Occupant(NamedTuple):
     principal: str
     office: str
     name: str
-
-
-def is_passed_on(scope: Scope) -> bool:
-    """True if another node has passed this request on."""
-    return bool(scope.get("extensions", {}).get(EXTENSION, {}).get("is_passed_on"))
 
 
 @dataclass(frozen=True, slots=True)

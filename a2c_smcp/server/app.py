@@ -309,12 +309,12 @@ class SMCPApp:
         """The request for a mounted application, or the answer to what a web page may ask. Raises `SMCPError`."""
         await self.start()
         client = client_address(request, self.settings.trusted_proxies)
-        request, is_passed_on = replace(request, client=client), False
+        request, is_from_node = replace(request, client=client), False
         if self.proxy:
-            request, is_passed_on = await self.proxy.as_made(request)
+            request, is_from_node = await self.proxy.as_made(request)
         check_credentials(request)
         headers: Headers = ()
-        if not is_passed_on:  # else the other node has checked them, and adds the headers
+        if not is_from_node:  # else the other node has checked them, and adds the headers
             check_host(request, self.settings.trusted_hosts)
             headers = check_origin(request, self._origins) if self._mounts.has_cors(app) else ()
         if headers and request.method == "OPTIONS" and request.header(b"access-control-request-method"):
@@ -322,7 +322,7 @@ class SMCPApp:
         if self._is_draining:
             raise Unavailable("the server is shutting down")
         scope = scope_of(request)
-        scope["extensions"] = {EXTENSION: {"trust": request.body.trust, "is_passed_on": is_passed_on}}
+        scope["extensions"] = {EXTENSION: {"trust": request.body.trust, "is_from_node": is_from_node}}
         return MountedRequest(app, scope, headers)
 
     async def _admit(self, request: HttpRequest) -> tuple[HttpRequest, str | None]:

@@ -192,6 +192,11 @@ EXTENSION = "a2c"
 """The extension of ASGI that mounted applications are given. Its `trust` is called for an authenticated request."""
 
 
+def is_from_node(scope: Scope) -> bool:
+    """True for a request for a mounted application that another node sends, or has passed on."""
+    return bool(scope.get("extensions", {}).get(EXTENSION, {}).get("is_from_node"))
+
+
 _ASGI = {"version": "3.0", "spec_version": "2.3"}  # from 2.4 on, writing to a client that is gone would have to fail
 _ENDS_WITHIN = 5.0
 

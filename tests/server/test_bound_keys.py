@@ -228,7 +228,7 @@ async def test_the_time_is_told_only_to_the_device(session: Session) -> None:
 
 async def test_a_bound_key_is_no_bearer_for_mcp_clients(starts: Any, tmp_path: Path) -> None:
     program = await starts("--mcp", "--keys-file", keys_file(tmp_path))
-    assert [(await ask(program.url, key))[0] for key in (TOKEN, new_key())] == [401, 401]
+    assert [(await ask(program.url, key))[0] for key in (TOKEN, new_key())] == [403, 403]
     await program.says(" device=")
 
 

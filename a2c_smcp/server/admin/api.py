@@ -26,8 +26,7 @@ from a2c_smcp.server.admin.events import EventFilter, EventReader
 from a2c_smcp.server.admin.node_view import Selection, SessionSeen, page_of
 from a2c_smcp.server.admin.operations import NODE_PATH, KeyChange, Missing, Operations, RowsOfNodes, Who, offices_of
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, credentials
-from a2c_smcp.server.cluster.proxy import NODE_HEADER
-from a2c_smcp.server.http_requests import EXTENSION, NO_SUCH_PAGE, HttpResponse, refusal_response
+from a2c_smcp.server.http_requests import EXTENSION, NO_SUCH_PAGE, HttpResponse, is_from_node, refusal_response
 from a2c_smcp.web import Receive, Scope, Send, header, until_disconnect
 
 # Who may use the operator's interface: holders of the admin key, which opens nothing else, and other nodes.
@@ -191,7 +190,7 @@ class AdminAPI:
         await _send_json(send, answer, status)
 
     async def _answer_node(self, what: str, scope: Scope, receive: Receive, send: Send) -> None:
-        if not await self._operations.others.knows(header(scope, NODE_HEADER).encode("latin-1")):
+        if not is_from_node(scope):
             raise NotFound(NO_SUCH_PAGE)
         scope["extensions"][EXTENSION]["trust"]()
         query = _query(scope)

@@ -79,10 +79,6 @@ class OtherNodes:
         self._peers = PeerNodes(shared) if shared else None
         self._session: aiohttp.ClientSession | None = None
 
-    async def knows(self, secret: bytes) -> bool:
-        """True if a request with this secret comes from another node."""
-        return self._peers is not None and await self._peers.knows(secret)
-
     async def names(self) -> list[str]:
         """Raises `Unavailable`."""
         return sorted(await self._peers.others()) if self._peers else []
