@@ -18,7 +18,7 @@ class Balancer:
 
     def __init__(self) -> None:
         self.url = ""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -30,8 +30,9 @@ class Balancer:
     async def __aexit__(self, *_: object) -> None:
         assert self._server
         self._server.close()
-        for task in self._tasks:
+        for task, writer in self._tasks.items():
             task.cancel()
+            writer.transport.abort()  # a task that has not begun closes nothing
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,8 +40,8 @@ class Balancer:
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self.carry(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = writer
+        task.add_done_callback(self._tasks.pop)
 
 
 async def exchange(

@@ -114,7 +114,7 @@ class Ration(Proxy):
 
     async def _cut(self) -> None:
         """End the other connections as well."""
-        for task in self._tasks - {asyncio.current_task()}:
+        for task in self._tasks.keys() - {asyncio.current_task()}:
             task.cancel()
 
 
