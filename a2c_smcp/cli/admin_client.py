@@ -17,6 +17,7 @@ from a2c_smcp.cli.errors import Failed, WrongUse, explained
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.connection import Unreachable, fault_of
 from a2c_smcp.endpoint import cause_of
+from a2c_smcp.errors import NotAuthenticated
 from a2c_smcp.loops import run_program
 
 _PATH = "/admin/api"
@@ -114,6 +115,8 @@ class AdminClient:
                     method, url, params=params, json=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
+                if response.status == _UNAUTHENTICATED and api != _PATH:  # a client's key
+                    raise explained(NotAuthenticated(), {"url": place, "office": ""})
                 if not response.ok:
                     raise _refused(method, response.status, await response.text(), place)
                 yield response
@@ -137,7 +140,7 @@ def _refused(method: str, status: int, text: str, place: str) -> Failed | WrongU
         return Failed(f"{place} is no Server with an operator's interface (status {status})", _SWITCH_ON)
     if status == _UNAUTHENTICATED:
         return Failed(
-            f"{place} does not accept this key",
+            f"{place} does not accept this admin key",
             "Give the one that the Server was started with, by --admin-key or A2C_ADMIN_KEY; an API key does not do.",
         )
     if status == _NOT_FOUND and "/socket.io/" in message:
