@@ -17,7 +17,7 @@ from a2c_smcp.cli.errors import Failed, WrongUse, explained
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.connection import Unreachable, fault_of
 from a2c_smcp.endpoint import cause_of
-from a2c_smcp.errors import NotAuthenticated
+from a2c_smcp.errors import NotAuthenticated, NotAuthorised
 from a2c_smcp.loops import run_program
 
 _PATH = "/admin/api"
@@ -115,8 +115,8 @@ class AdminClient:
                     method, url, params=params, json=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
-                if response.status == _UNAUTHENTICATED and api != _PATH:  # a client's key
-                    raise explained(NotAuthenticated(), {"url": place, "office": ""})
+                if not response.ok and api != _PATH:
+                    raise _link_refused(response.status, await response.text(), place)
                 if not response.ok:
                     raise _refused(method, response.status, await response.text(), place)
                 yield response
@@ -130,6 +130,15 @@ def run_with(work: Coroutine[Any, Any, T]) -> T:
     """Run the work of a command."""
     logs.set_up("error")
     return run_program(work)
+
+
+def _link_refused(status: int, text: str, place: str) -> Failed:
+    """The Server makes no link for the holder of a key."""
+    if status == _UNAUTHENTICATED:
+        return explained(NotAuthenticated(), {"url": place, "office": ""})
+    if status == NotAuthorised.code:
+        return explained(NotAuthorised(json.loads(text)["error_description"].partition(": ")[2]))
+    return Failed(f"Nobody can sign in at {place}", "Start it with --mcp --sign-in, or correct --url.")
 
 
 def _refused(method: str, status: int, text: str, place: str) -> Failed | WrongUse:

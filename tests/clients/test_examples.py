@@ -55,8 +55,8 @@ SERVED = (
 )
 """Those that other programs use. They are tested here, by `windows` and in `tests/test_guides.py`."""
 
-NODES = ("cluster",)
-"""Those that are tested in `tests/nodes/test_cluster_example.py`."""
+ELSEWHERE = ("cluster", "sign_in")
+"""Those that are tested in `tests/nodes/test_cluster_example.py` and `tests/server/test_sign_in_example.py`."""
 
 pytestmark = pytest.mark.covers("examples")
 
@@ -72,7 +72,7 @@ async def start(name: str, folder: Path, **environ: str) -> asyncio.subprocess.P
 
 def test_every_example_is_tested_and_says_how_it_is_run() -> None:
     examples = {path.stem: path.read_text("utf-8") for path in FOLDER.glob("*.py") if path.stem != STAGE}
-    assert examples.keys() == {*SHOWN, *SERVED, *NODES}
+    assert examples.keys() == {*SHOWN, *SERVED, *ELSEWHERE}
     assert [name for name, text in examples.items() if f"python examples/{name}.py" not in text] == []
     assert [name for name, text in examples.items() if "def main() -> None:" not in text] == []
 

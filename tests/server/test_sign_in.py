@@ -707,6 +707,14 @@ async def test_owners_and_operators_make_links_and_list_and_end_grants_in_the_te
         await run("link", "--office", "desk", A2C_API_KEY=key_of("alice")),
         await run("link", "--office", "desk", "--principal", "guest", **operator),
     ]
+    for words, remedy in (
+        (("--office", "lab"), "--office"),
+        (("--office", "desk", "--api-key", "a wrong key"), "--api-key"),
+    ):
+        refused = await asyncio.to_thread(
+            run_program, "key", "link", "--url", server.url, *words, env={"A2C_API_KEY": key_of("alice"), **ENVIRONMENT}
+        )
+        assert (refused.returncode, refused.stdout, remedy in refused.stderr) == (1, "", True), refused.stderr
     tokens = [await RawClient(server.url).signed_in(link) for link in links]
     grants = json.loads(await run("ls", "--json", **operator))["grants"]
     assert [grant["principal"] for grant in grants] == ["alice", "guest"]
