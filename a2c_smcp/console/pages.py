@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 import tomllib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -243,6 +243,23 @@ def hidden(name: str, value: str) -> Html:
 def button_form(view: View, action: str, *children: Child, is_live: bool = True, **attributes: str) -> Html:
     """Return a form that changes something. With `is_live`, the page updates itself; otherwise it is loaded again."""
     return tag("form", *children, method="post", action=view.link(action), data_live=is_live, **attributes)
+
+
+def row_table(view: View, columns: Sequence[str], rows: Sequence[Sequence[Child]], empty: str = "") -> Html:
+    """Return a table of rows, each a key and its cells. `columns` and `empty`, for no rows, are English texts."""
+    words = view.words
+    if not rows:
+        return tag("p", words("Nothing matches." if view.query.get("search") else empty), class_="empty")
+    head = tag("thead", tag("tr", *(tag("th", words(column), scope="col") for column in columns)))
+    body = [
+        tag(
+            "tr",
+            *(tag("td", cell, data_label=words(column)) for column, cell in zip(columns, cells, strict=True)),
+            data_key=str(key),
+        )
+        for key, *cells in rows
+    ]
+    return tag("div", tag("table", head, tag("tbody", *body), class_="table"), class_="scroll", tabindex="0")
 
 
 def document(view: View, brand: str, pages: Mapping[str, Page], page: Page, regions: Mapping[str, Html]) -> Html:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from a2c_smcp.console.html import Child, Html, tag
+from a2c_smcp.console.html import Html, tag
 from a2c_smcp.console.pages import View, button_form, hidden
 from a2c_smcp.server.admin.node_view import RowPage, Selection
 from a2c_smcp.server.admin.operations import Missing
@@ -14,23 +14,6 @@ from a2c_smcp.server.admin.operations import Missing
 PER_PAGE = 50
 _KIB = 1024
 _GOOD, _QUIET = frozenset({"ok", "answered"}), frozenset({"cancelled"})
-
-
-def row_table(view: View, columns: Sequence[str], rows: Sequence[Sequence[Child]], empty: str = "") -> Html:
-    """Return a table of rows, each a key and its cells. `columns` and `empty`, for no rows, are English texts."""
-    words = view.words
-    if not rows:
-        return tag("p", words("Nothing matches." if view.query.get("search") else empty), class_="empty")
-    head = tag("thead", tag("tr", *(tag("th", words(column), scope="col") for column in columns)))
-    body = [
-        tag(
-            "tr",
-            *(tag("td", cell, data_label=words(column)) for column, cell in zip(columns, cells, strict=True)),
-            data_key=str(key),
-        )
-        for key, *cells in rows
-    ]
-    return tag("div", tag("table", head, tag("tbody", *body), class_="table"), class_="scroll", tabindex="0")
 
 
 def search_form(view: View, label: str, **kept: str) -> Html:
