@@ -14,6 +14,7 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
+from importlib import resources
 from typing import Any, TypeAlias
 
 from a2c_smcp.agent.reading.answers import APP_SCHEME, qualified
@@ -28,28 +29,8 @@ OwnTools: TypeAlias = Callable[[str, str], Mapping[str, tuple[str, str | None]]]
 """The tools of an MCP server of a computer: by own name, the name in the bridge, and the argument for the computer."""
 
 _BEFORE_PAGE = re.compile(r"\ufeff?(?:\s|<!--.*?-->)*(?:<!doctype[^>]*>)?", re.IGNORECASE | re.DOTALL)
-_SCRIPT = """<script>(({tools, computer, prefix, places}) => {
-  const host = window.parent, names = new Map(tools);
-  if (host === window) return;
-  const requests = {
-    "tools/call": ({name, arguments: given, ...rest}) => {
-      const [tool, argument] = names.get(name) ?? [String(name).startsWith(prefix) ? name : prefix + name];
-      return {...rest, name: tool, arguments: argument ? {...given, [argument]: computer} : given};
-    },
-    "resources/read": ({uri, ...rest}) => {
-      const [pages, others] = places, text = String(uri);
-      const isOwn = places.some((place) => text.startsWith(place));
-      return {...rest, uri: isOwn ? text : (text.startsWith("ui://") ? pages : others) + text};
-    },
-  };
-  const sent = (message) => message?.params && Object.hasOwn(requests, message.method)
-    ? {...message, params: requests[message.method](message.params)} : message;
-  const parent = {postMessage: (message, ...rest) => host.postMessage(sent(message), ...rest)};
-  Object.defineProperty(window, "parent", {value: parent});
-  window.addEventListener("message", (event) => {
-    if (event.source === host) Object.defineProperty(event, "source", {value: parent});
-  }, true);
-})(%s)</script>"""
+_SCRIPT = resources.files("a2c_smcp.bridge").joinpath("app_page.js").read_text("utf-8").strip()
+"""A function that changes the requests of an app. It is given what `with_own_calls` knows."""
 
 
 def has_page(listing: Mapping[str, Any]) -> bool:
@@ -82,7 +63,8 @@ def with_own_calls(result: dict[str, Any], computer: str, mcp_server: str, tools
         "prefix": computer_prefix(computer),
         "places": [qualified(uri, computer, mcp_server).removesuffix(uri) for uri in (APP_SCHEME, "")],
     }
-    script = _SCRIPT % json.dumps(about).replace("<", "\\u003c")
+    known = json.dumps(about).replace("<", "\\u003c")
+    script = f"<script>({_SCRIPT})({known})</script>"
     return {**result, "contents": [_with_script(each, script) if _is_page(each) else each for each in contents]}
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+import tomllib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import TypeAlias
 from urllib.parse import urlencode
 
 from a2c_smcp.console.html import Child, Html, Response, joined, tag, version_of
 
-# The languages of the pages. English texts are the keys of a table of Chinese ones.
+# The languages of the pages. `chinese.toml` has the Chinese texts, by the English ones.
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 THEMES = ("auto", "light", "dark")
@@ -20,36 +23,13 @@ Translations: TypeAlias = Mapping[str, str]
 Words: TypeAlias = Callable[..., str]
 """A text in the language of the reader: `words("tools: {count}", count=3)`."""
 
-SHARED: Translations = {
-    "Skip to the content": "跳到内容",
-    "Pages": "页面",
-    "Language": "语言",
-    "Appearance": "外观",
-    "auto": "跟随系统",
-    "light": "浅色",
-    "dark": "深色",
-    "Save": "保存",
-    "Settings of this page": "此页面的设置",
-    "Sign out": "退出",
-    "connecting": "正在连接",
-    "live": "实时",
-    "Connection lost. Trying again …": "连接已断开，正在重试……",
-    "This session ends at {time}, or {idle} minutes after its last page is closed.": (
-        "此会话将于 {time} 结束，或在最后一个页面关闭 {idle} 分钟后结束。"
-    ),
-    "This session has ended": "此会话已结束",
-    "Nothing that is shown here is current, and nothing can be answered.": "这里显示的内容不再更新，也无法再作答。",
-    "Sign in": "登录",
-    "This console needs JavaScript.": "此控制台需要 JavaScript。",
-    "The console cannot be reached.": "无法连接控制台。",
-    "Not found": "未找到",
-    "There is no such page here.": "这里没有这样的页面。",
-    "Not allowed": "不允许",
-    "Back": "返回",
-    "Close": "关闭",
-    "That did not work": "操作未成功",
-    "Go on": "继续",
-}
+
+@cache
+def chinese(console: str) -> Translations:
+    """Return the Chinese texts of the `owner`, of the `operator`, or those `shared` by all consoles."""
+    catalogue = resources.files("a2c_smcp.console") / "chinese.toml"
+    texts: Translations = tomllib.loads(catalogue.read_text("utf-8"))[console]
+    return texts
 
 
 def chosen_language(kept: str, accepts: str) -> str:
@@ -75,7 +55,7 @@ def _quality(parameters: list[str]) -> float:
 
 def words_in(language: str, translations: Translations) -> Words:
     """Return the function that translates. A text without a translation is English."""
-    table: Translations = {} if language == "en" else {**SHARED, **translations}
+    table: Translations = {} if language == "en" else {**chinese("shared"), **translations}
 
     def words(english: str, /, **values: object) -> str:
         translated = table.get(english, english)
@@ -263,6 +243,23 @@ def hidden(name: str, value: str) -> Html:
 def button_form(view: View, action: str, *children: Child, is_live: bool = True, **attributes: str) -> Html:
     """Return a form that changes something. With `is_live`, the page updates itself; otherwise it is loaded again."""
     return tag("form", *children, method="post", action=view.link(action), data_live=is_live, **attributes)
+
+
+def row_table(view: View, columns: Sequence[str], rows: Sequence[Sequence[Child]], empty: str = "") -> Html:
+    """Return a table of rows, each a key and its cells. `columns` and `empty`, for no rows, are English texts."""
+    words = view.words
+    if not rows:
+        return tag("p", words("Nothing matches." if view.query.get("search") else empty), class_="empty")
+    head = tag("thead", tag("tr", *(tag("th", words(column), scope="col") for column in columns)))
+    body = [
+        tag(
+            "tr",
+            *(tag("td", cell, data_label=words(column)) for column, cell in zip(columns, cells, strict=True)),
+            data_key=str(key),
+        )
+        for key, *cells in rows
+    ]
+    return tag("div", tag("table", head, tag("tbody", *body), class_="table"), class_="scroll", tabindex="0")
 
 
 def document(view: View, brand: str, pages: Mapping[str, Page], page: Page, regions: Mapping[str, Html]) -> Html:

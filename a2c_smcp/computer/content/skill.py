@@ -541,21 +541,17 @@ def skill_of(
     """The skill in a folder. Raises `NotASkill` if nothing describes it, or too much does."""
     if found.description is None:
         raise NotASkill(f"the frontmatter of its {SKILL_FILE} is missing, broken, or has no description")
+    said = {
+        "uri": uri,
+        "license": found.license,
+        "compatibility": found.compatibility,
+        "version": version,
+        "allowed_tools": None if found.allowed_tools is None else [*found.allowed_tools],
+        "tags": None if found.tags is None else [*found.tags],
+        "skill_metadata": found.metadata,
+    }
     reference = A2CSkillRef(name=name, source=source, path=str(root), description=found.description)
-    for key, text in (
-        ("uri", uri),
-        ("license", found.license),
-        ("compatibility", found.compatibility),
-        ("version", version),
-    ):
-        if text is not None:
-            reference[key] = text  # type: ignore[literal-required]
-    if found.allowed_tools is not None:
-        reference["allowed_tools"] = [*found.allowed_tools]
-    if found.tags is not None:
-        reference["tags"] = [*found.tags]
-    if found.metadata is not None:
-        reference["skill_metadata"] = dict(found.metadata)
+    reference |= {key: value for key, value in said.items() if value is not None}  # type: ignore[typeddict-item]
     if (size := len(dumps(reference))) > _LARGEST_REFERENCE:
         raise NotASkill(f"the frontmatter of its {SKILL_FILE} has {size} bytes, at most {_LARGEST_REFERENCE} are shown")
     return Skill(root, reference, server, found.whole, digests or {})

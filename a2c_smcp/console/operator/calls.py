@@ -16,14 +16,13 @@ from a2c_smcp.console.operator.labels import (
     office_link,
     outcome_pill,
     page_links,
-    row_table,
     search_form,
     seconds_text,
     selection_of,
     size_text,
 )
 from a2c_smcp.console.operator.overview import TOPIC, OperatorState
-from a2c_smcp.console.pages import Action, Form, Page, Region, View, button_form, first, hidden
+from a2c_smcp.console.pages import Action, Form, Page, Region, View, button_form, first, hidden, row_table
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.server.admin.node_view import KeyRow, page_of
 from a2c_smcp.server.admin.operations import KeyChange, Who, offices_of

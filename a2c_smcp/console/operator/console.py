@@ -18,9 +18,8 @@ from urllib.parse import urlencode
 from a2c_smcp.console.app import ConsoleApp
 from a2c_smcp.console.html import Html, Response, joined, leads_to, tag
 from a2c_smcp.console.operator.calls import KeysPage, OfficesPages, OperatorCallsPages
-from a2c_smcp.console.operator.labels import CHINESE
 from a2c_smcp.console.operator.overview import OperatorState, OverviewPage
-from a2c_smcp.console.pages import ConsoleSession, ConsoleSessions, Form, View
+from a2c_smcp.console.pages import ConsoleSession, ConsoleSessions, Form, View, chinese
 from a2c_smcp.errors import NotAuthenticated
 from a2c_smcp.server.admin.api import AdminAccess
 from a2c_smcp.server.admin.node_view import SessionSeen
@@ -199,7 +198,7 @@ class OperatorConsole:
             changes=self.state.changes,
             sessions=self.sessions,
             entrance=self._entrance,
-            translations=CHINESE,
+            translations=chinese("operator"),
             prefix=CONSOLE_PATH,
             hosts=None,
         )

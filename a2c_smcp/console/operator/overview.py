@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from a2c_smcp.console.app import Changes
 from a2c_smcp.console.html import Child, Html, joined, tag
-from a2c_smcp.console.operator.labels import clock_time, missing_note, office_link, row_table, seconds_text
-from a2c_smcp.console.pages import Page, Region, View, Words
+from a2c_smcp.console.operator.labels import clock_time, missing_note, office_link, seconds_text
+from a2c_smcp.console.pages import Page, Region, View, Words, row_table
 from a2c_smcp.errors import SMCPError
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.server.admin.history import BOUNDS, WINDOW, ComputerNumbers, Interval, quantile

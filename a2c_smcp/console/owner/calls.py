@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from a2c_smcp.console.html import Html, joined, tag
+from a2c_smcp.console.html import Child, Html, joined, tag
 from a2c_smcp.console.owner.layout import arguments, duration, long_text, moment, pill, whole_call, whole_window
 from a2c_smcp.console.owner.state import OwnerState, WatchedCall
-from a2c_smcp.console.pages import Page, View
+from a2c_smcp.console.pages import Page, View, row_table
 from a2c_smcp.errors import SMCPError
 
 _MOST = 1024
@@ -37,17 +37,12 @@ class CallsPage:
         self.page = Page("/calls", "Calls", {"calls": self._calls}, frozenset(["calls"]), menu="Calls", pause=0.2)
 
     def _calls(self, view: View) -> Html:
-        words = view.words
-        calls = self._state.calls
-        if not calls:
-            return tag("p", words("No agent has called a tool yet."), class_="empty")
         columns = ("Time", "Agent", "Tool", "Outcome", "Duration")
-        head = tag("thead", tag("tr", *(tag("th", words(column), scope="col") for column in columns)))
-        rows = [_row(view, call) for call in calls]
-        return tag("div", tag("table", head, tag("tbody", *rows), class_="table"), class_="scroll", tabindex="0")
+        rows = [_row(view, call) for call in self._state.calls]
+        return row_table(view, columns, rows, "No agent has called a tool yet.")
 
 
-def _row(view: View, call: WatchedCall) -> Html:
+def _row(view: View, call: WatchedCall) -> Sequence[Child]:
     words, record = view.words, call.record
     took: Html | str = "–" if call.seconds is None else duration(call.seconds)
     if call.state == "running":
@@ -60,21 +55,13 @@ def _row(view: View, call: WatchedCall) -> Html:
         call.shown[view.language],
         data_key=f"arguments-{call.number}",
     )
-    return tag(
-        "tr",
-        tag("td", moment(call.began), data_label=words("Time")),
-        tag("td", record["caller"] or words("you"), data_label=words("Agent")),
-        tag(
-            "td",
-            tag("strong", record["tool"]),
-            " ",
-            tag("span", record["server"], class_="soft small"),
-            shown,
-            data_label=words("Tool"),
-        ),
-        tag("td", _outcome(view, call), data_label=words("Outcome")),
-        tag("td", took, class_="number", data_label=words("Duration")),
-        data_key=f"call-{call.number}",
+    return (
+        f"call-{call.number}",
+        moment(call.began),
+        record["caller"] or words("you"),
+        joined(tag("strong", record["tool"]), " ", tag("span", record["server"], class_="soft small"), shown),
+        _outcome(view, call),
+        tag("span", took, class_="number"),
     )
 
 

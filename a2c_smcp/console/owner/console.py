@@ -21,10 +21,10 @@ from a2c_smcp.console.app import ConsoleApp
 from a2c_smcp.console.html import Html, Response, joined, leads_to, tag
 from a2c_smcp.console.owner.calls import CallsPage, DesktopPage
 from a2c_smcp.console.owner.changes import ChangePage, change_page, may_update
-from a2c_smcp.console.owner.layout import CHINESE, WholePage, difference, duration, long_text, moment, pill
+from a2c_smcp.console.owner.layout import WholePage, difference, duration, long_text, moment, pill
 from a2c_smcp.console.owner.requests import RequestsPage
 from a2c_smcp.console.owner.state import OwnerState, SignInUnderWay
-from a2c_smcp.console.pages import Action, ConsoleSessions, Form, Page, View, button_form, first, hidden
+from a2c_smcp.console.pages import Action, ConsoleSessions, Form, Page, View, button_form, chinese, first, hidden
 from a2c_smcp.errors import NotFound, Unavailable
 from a2c_smcp.mcp_host.failures import SignInFailed
 from a2c_smcp.mcp_host.status import ServerStatus
@@ -360,7 +360,7 @@ class OwnerConsole:
             changes=state.changes,
             sessions=self._sessions,
             entrance=_entrance,
-            translations=CHINESE,
+            translations=chinese("owner"),
             hosts={urlsplit(self.url).hostname or ""},
         )
 

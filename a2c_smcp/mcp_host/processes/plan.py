@@ -41,6 +41,9 @@ _CACHES = {
 }
 """Programs that write to folders before they start a server: a variable that names the first, and the folders."""
 
+_ORDERED = ("files", "ports", "unix", "watches", "modes", "memory", "processes")
+"""Fields of a `Sandbox` that the guard process is told."""
+
 Access = Literal["read", "write"]
 
 
@@ -120,13 +123,7 @@ class Sandbox:
         except (OSError, NotPrivate) as error:
             raise NotSandboxed(f"{_NO_STATE}: {error}; XDG_STATE_HOME names another place") from None
         return {
-            "files": [[kind, path] for kind, path in self.files],
-            "ports": None if self.ports is None else [*self.ports],
-            "unix": self.unix,
-            "watches": self.watches,
-            "modes": self.modes,
-            "memory": self.memory,
-            "processes": self.processes,
+            **{name: getattr(self, name) for name in _ORDERED},
             "landlock": self.can.landlock > 0,
             "filter": self.can.filter,
             "temporary": str(temporary),
