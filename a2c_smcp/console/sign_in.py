@@ -279,12 +279,12 @@ class SignInPages:
             return self._notice(view, "This has expired", "Start again in your client.")
         shown = msgspec.convert(content, _Shown)
         request, decision = shown.request, form.get("decision", [""])[0]
-        if decision == "deny":
-            if not await self._grants.decide(request):
-                return self._decided(view)
-            return _leads(answer_to(request.redirect, request.state, self._url, error="access_denied"))
         if await self._grants.is_decided(request):
             return self._decided(view)
+        if decision == "deny":
+            if shown.person and not await self._grants.decide(request):  # nothing is kept for an unknown sender
+                return self._decided(view)
+            return _leads(answer_to(request.redirect, request.state, self._url, error="access_denied"))
         if shown.person is None:
             try:
                 who = await self._identify(form.get("credential", [""])[0].strip(), request.office, scope)
@@ -394,7 +394,8 @@ class SignInPages:
 def _facts(view: View, shown: _Shown, computers: list[str] | None = None) -> Html:
     """Who asks for what. A name is the client's own claim; only a domain is proved."""
     words, client, redirect = view.words, shown.client, shown.request.redirect
-    back = urlsplit(redirect).hostname or redirect.partition(":")[0]
+    scheme, host = redirect.partition(":")[0], urlsplit(redirect).hostname
+    back = host if host and scheme == "https" else f"{scheme}:"
     if authorization.is_loopback_redirect(redirect):
         back = words("a program on this computer")
     unknown = tag("span", words("unverified name"), class_="state warn")

@@ -197,6 +197,10 @@ async def test_a_second_change_and_a_late_answer_are_refused(changed: Changed) -
     late = await changed.visitor.act("/change/answer", question=question, answer="yes")
     assert late.status == 409
     assert (await changed.add("", "uvx x")).status == 400
+    await changed.add("other")
+    await changed.shows('name="question"')
+    assert (await changed.visitor.act("/change/answer", question=question, answer="yes")).status == 409
+    await changed.say("no")
     assert (await changed.add("x", "uvx 'x")).status == 400
 
 

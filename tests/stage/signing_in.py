@@ -72,6 +72,10 @@ class RawClient:
     id: str = ""
     verifier: str = field(default_factory=lambda: secrets.token_urlsafe(48))
 
+    @property
+    def challenge(self) -> str:
+        return base64.urlsafe_b64encode(hashlib.sha256(self.verifier.encode()).digest()).decode().rstrip("=")
+
     async def register(self, **metadata: Any) -> Answer:
         body = {"redirect_uris": [self.redirect], "client_name": "Raw", **metadata}
         answer = await send("POST", f"{self.url}/sign-in/register", json=body)
@@ -80,12 +84,11 @@ class RawClient:
 
     def address(self, **changed: str | None) -> str:
         """The URL that opens the page. A field that is changed to `None` is left out."""
-        digest = hashlib.sha256(self.verifier.encode()).digest()
         fields = {
             "response_type": "code",
             "client_id": self.id,
             "redirect_uri": self.redirect,
-            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+            "code_challenge": self.challenge,
             "code_challenge_method": "S256",
             "resource": f"{self.url}/mcp/{self.office}",
             "state": "the state",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from a2c_smcp.computer.configuration import additions
@@ -23,6 +24,8 @@ from a2c_smcp.mcp_host.config.servers import MCPServerConfig, source
 
 _PATH = "/change"
 _KINDS = {"yellow": "note warn", "red": "note bad"}
+_NUMBERS = count(1)
+"""Of questions, also of earlier changes: an answer is to the one that its page has shown."""
 _NETWORK = {"none": "none", "443": "HTTPS only (443)", "443,80": "web pages (443, 80)", "all": "all"}
 
 
@@ -67,7 +70,7 @@ class ChangeUnderWay:
             self._changed()
 
     async def agrees(self, question: str, *, is_risk: bool = False) -> bool:
-        self.question, self.asked, self.is_risk = question, self.asked + 1, is_risk
+        self.question, self.asked, self.is_risk = question, next(_NUMBERS), is_risk
         self.answer = asyncio.get_running_loop().create_future()
         self._changed()
         try:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -89,18 +89,20 @@ class Kept(Protocol):
     async def kept_names(self, beginning: str) -> list[str]: ...
 
 
+_Texts: TypeAlias = dict[str, tuple[str, float]]
+"""Texts by name, and until when each is kept."""
+
+
 class KeptInFile:
     """`Kept` in a file that only its owner can read, and that processes of one machine may share; or in memory."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._turn = asyncio.Lock()
-        self._known: Stamp | None = None
-        self._texts: dict[str, tuple[str, float]] = {}
+        self._known: tuple[Stamp | None, _Texts] = (None, {})
 
     async def kept(self, name: str) -> str | None:
-        self._read()
-        text, until = self._texts.get(name, (None, 0.0))
+        text, until = self._read().get(name, (None, 0.0))
         return text if time.time() < until else None
 
     async def swap(self, name: str, before: str | None, after: str | None, seconds: float) -> bool:
@@ -108,44 +110,45 @@ class KeptInFile:
             return await asyncio.to_thread(self._swap, name, before, after, time.time() + seconds)
 
     async def kept_names(self, beginning: str) -> list[str]:
-        self._read()
         now = time.time()
-        return [name for name, (_, until) in self._texts.items() if name.startswith(beginning) and now < until]
+        return [name for name, (_, until) in self._read().items() if name.startswith(beginning) and now < until]
 
     def _swap(self, name: str, before: str | None, after: str | None, until: float) -> bool:
         if self._path is None:
             return self._replace(name, before, after, until)
         try:
             with change_lock(self._path):
-                self._read()
-                if not self._replace(name, before, after, until):
-                    return False
-                replace_file(self._path, json.dumps(self._texts).encode())
-                self._known = stamp(self._path)
+                return self._replace(name, before, after, until)
         except (OSError, KeysFileError) as error:
-            self._known = None
             raise Unavailable(f"the file of grants cannot be written: {error}") from None
-        return True
 
     def _replace(self, name: str, before: str | None, after: str | None, until: float) -> bool:
-        now = time.time()
-        found, known_until = self._texts.get(name, (None, 0.0))
+        texts, now = self._read(), time.time()
+        found, known_until = texts.get(name, (None, 0.0))
         if (found if now < known_until else None) != before:
             return False
-        texts = {known: entry for known, entry in self._texts.items() if now < entry[1] and known != name}
-        self._texts = texts if after is None else {**texts, name: (after, until)}
+        changed = {known: entry for known, entry in texts.items() if now < entry[1] and known != name}
+        changed |= {} if after is None else {name: (after, until)}
+        if self._path:
+            replace_file(self._path, json.dumps(changed).encode())
+        self._known = (stamp(self._path) if self._path else None), changed
         return True
 
-    def _read(self) -> None:
-        """Raises `Unavailable` for a file that cannot be read: its grants would be lost with the next change."""
-        if self._path is None or (found := stamp(self._path)) == self._known:
-            return
+    def _read(self) -> _Texts:
+        """Texts and the stamp of their file, which other threads replace together, or not at all.
+
+        Raises `Unavailable` for a file that cannot be read: its grants would be lost with the next change.
+        """
+        known, texts = self._known
+        if self._path is None or (found := stamp(self._path)) == known:
+            return texts
         try:
             entries = json.loads(self._path.read_bytes()) if found else {}
-            self._texts = {name: (text, until) for name, (text, until) in entries.items()}
+            texts = {name: (text, until) for name, (text, until) in entries.items()}
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise Unavailable(f"the file of grants cannot be read: {type(error).__name__}") from None
-        self._known = found
+        self._known = found, texts
+        return texts
 
 
 class OneTimeLink(msgspec.Struct, frozen=True):
@@ -235,7 +238,9 @@ class AccessGrants:
         if text is None:
             raise OAuthError("invalid_grant", "code: is unknown, or has expired")
         request, grant = msgspec.json.decode(text, type=tuple[CodeRequest | None, AccessGrant])
-        if request is None or not await self.kept.swap(name, text, f"[null,{_text(grant)}]", LINK_LASTS):
+        used = f"[null,{_text(grant)}]"
+        if request is None or not await self.kept.swap(name, text, used, LINK_LASTS):
+            await self.kept.swap(name, used, None, 0)  # for the first use, if that has made no grant yet
             await self._drop(grant.id)
             raise OAuthError("invalid_grant", "code: was used before")
         if (form.get("client_id"), form.get("redirect_uri")) != (request.client, request.redirect):
@@ -247,6 +252,9 @@ class AccessGrants:
             raise OAuthError("invalid_grant", "the key that was shown for this code has ended")
         grant, tokens = renewed(grant, time.time())
         await self._keep(grant, None)
+        if await self.kept.kept(name) != used:
+            await self._drop(grant.id)
+            raise OAuthError("invalid_grant", "code: was used a second time meanwhile")
         return tokens
 
     async def refreshed(self, form: Mapping[str, str], office: str | None) -> Tokens:
