@@ -114,7 +114,7 @@ $(FRAMEWORKS): examples/frameworks.txt
 
 $(MCP_CLIENTS): tests/clients/typescript/package.json tests/clients/typescript/package-lock.json
 	@command -v npm >/dev/null || { echo "these tests need npm, which is not on the PATH" >&2; exit 1; }
-	@echo "installing the MCP Inspector, the TypeScript SDKs and the Node.js that they need (once, until their lock changes)" >&2
+	@echo "installing the MCP Inspector, Claude Code, Codex, Gemini CLI, opencode, the TypeScript SDKs and Node.js (once, until their lock changes; half a gigabyte)" >&2
 	@mkdir -p $(@D)
 	@cp $^ $(@D)
 	@npm ci --prefix $(@D) --loglevel error --ignore-scripts --no-audit --no-fund >/dev/null

@@ -10,11 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import aiohttp
+import pytest
+
 from a2c_smcp.computer import Computer
 from a2c_smcp.registry import AsyncToolContext
 from tests.computer.hosted import hosted, ready
 from tests.program import PROGRAM, start_program
 from tests.stage.guides import example_server
+from tests.stage.signing_in import send
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache"
@@ -120,3 +124,31 @@ async def run(place: BridgedOffice, command: Sequence[str | Path]) -> str:
 async def found_by(place: BridgedOffice, command: Sequence[str | Path]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(await run(place, command))
     return found
+
+
+@pytest.fixture
+async def signing_in(tmp_path: Path) -> AsyncIterator[str]:
+    """The URL of a Server at which clients sign in, with a computer in the office desk."""
+    computer, joined = Computer("laptop"), asyncio.Event()
+
+    @computer.tool(auto_apply=True)
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    async with listening("server", "--mcp", "--sign-in", "--port", "0", "--api-key", KEY, folder=tmp_path) as url:
+        on_connection = lambda what: joined.set() if what.startswith("joined") else None  # noqa: E731
+        options: dict[str, Any] = {"api_key": KEY, "state_folder": tmp_path, "on_connection": on_connection}
+        running = asyncio.create_task(computer.run(url, office="desk", **options))
+        await asyncio.wait_for(joined.wait(), PATIENCE)
+        yield url
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def visit(address: str) -> None:
+    """As a browser does, which may be faster than a client that opens its port after the page."""
+    try:
+        await send("GET", address)
+    except aiohttp.ClientConnectorError as error:
+        raise AssertionError(address) from error

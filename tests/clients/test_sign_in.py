@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from a2c_smcp.computer import Computer
-from tests.clients.bridged import CACHE, KEY, PATIENCE, listening, surroundings
+from tests.clients.bridged import CACHE, KEY, PATIENCE, surroundings, visit
 from tests.stage.installed import environment
-from tests.stage.signing_in import Person, send
+from tests.stage.signing_in import Person
 from tests.waiting import until_it_goes
 
 pytestmark = [pytest.mark.covers("clients"), pytest.mark.covers("mcp-sign-in")]
@@ -31,36 +28,16 @@ CLIENTS: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncIterator[str]:
-    """A Server with a computer in the office desk."""
-    computer, joined = Computer("laptop"), asyncio.Event()
-
-    @computer.tool(auto_apply=True)
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        return a + b
-
-    async with listening("server", "--mcp", "--sign-in", "--port", "0", "--api-key", KEY, folder=tmp_path) as url:
-        on_connection = lambda what: joined.set() if what.startswith("joined") else None  # noqa: E731
-        options: dict[str, Any] = {"api_key": KEY, "state_folder": tmp_path, "on_connection": on_connection}
-        running = asyncio.create_task(computer.run(url, office="desk", **options))
-        await asyncio.wait_for(joined.wait(), PATIENCE)
-        yield url
-        running.cancel()
-        await asyncio.wait([running])
-
-
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_a_client_of_others_signs_in_and_calls(url: str, name: str, tmp_path: Path) -> None:
-    words = [*CLIENTS[name](), f"{url}/mcp/desk"]
+async def test_a_client_of_others_signs_in_and_calls(signing_in: str, name: str, tmp_path: Path) -> None:
+    words = [*CLIENTS[name](), f"{signing_in}/mcp/desk"]
     pipe = asyncio.subprocess.PIPE
     client = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, env=surroundings(tmp_path))
     assert client.stdin
     assert client.stdout
     async with asyncio.timeout(PATIENCE):
         page = (await client.stdout.readline()).decode().strip()
-        led = (await Person(url).sign_in(page, KEY)).headers["Location"]
+        led = (await Person(signing_in).sign_in(page, KEY)).headers["Location"]
         if name == "fastmcp":
             await until_it_goes(lambda: visit(led))
         else:
@@ -69,18 +46,10 @@ async def test_a_client_of_others_signs_in_and_calls(url: str, name: str, tmp_pa
         assert (told, await client.wait()) == ({"call": "3", "scope": "mcp"}, 0)
 
 
-async def visit(address: str) -> None:
-    """As a browser does, which may be faster than a client that opens its port after the page."""
-    try:
-        await send("GET", address)
-    except aiohttp.ClientConnectorError as error:
-        raise AssertionError(address) from error
-
-
-async def test_mcp_remote_signs_in_for_a_client_that_starts_processes(url: str, tmp_path: Path) -> None:
+async def test_mcp_remote_signs_in_for_a_client_that_starts_processes(signing_in: str, tmp_path: Path) -> None:
     pipe, program = asyncio.subprocess.PIPE, CACHE / "mcp-clients" / "node_modules" / ".bin" / "mcp-remote"
     opens_nothing = {**surroundings(tmp_path), "BROWSER": "true"}
-    words = [NODE, program, f"{url}/mcp/desk", "--allow-http"]
+    words = [NODE, program, f"{signing_in}/mcp/desk", "--allow-http"]
     client = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe, env=opens_nothing)
     assert client.stdin
     assert client.stdout
@@ -95,8 +64,8 @@ async def test_mcp_remote_signs_in_for_a_client_that_starts_processes(url: str, 
 
     async def open_page() -> None:
         async for line in errors:
-            if line.startswith(f"{url}/sign-in/authorize?".encode()):
-                led = (await Person(url).sign_in(line.decode().strip(), KEY)).headers["Location"]
+            if line.startswith(f"{signing_in}/sign-in/authorize?".encode()):
+                led = (await Person(signing_in).sign_in(line.decode().strip(), KEY)).headers["Location"]
                 await until_it_goes(partial(visit, led))
 
     reading = asyncio.create_task(open_page())
