@@ -471,15 +471,12 @@ async def install(spec: PackageSpec, release: Release, draft: Path, home: Path, 
 
     folder = home / re.sub(r"[^\w.+-]", "_", release.version)
     await in_thread(_DELETE, folder)  # of the same version once: no configuration names it
-
-    def moved() -> Installed:
-        start(spec, draft)  # raises if there is no program
-        draft.rename(folder)
-        installed = Installed(folder, spec, release, tuple(start(spec, folder)))
-        installed.keep()
-        return installed
-
-    return moved()
+    # Not in a thread: no cancel comes between the move and the record of it.
+    start(spec, draft)  # raises if there is no program
+    draft.rename(folder)  # noqa: ASYNC240
+    installed = Installed(folder, spec, release, tuple(start(spec, folder)))
+    installed.keep()
+    return installed
 
 
 def new_home(name: str) -> Path:

@@ -71,7 +71,7 @@ class _TimeLimits:
         self.turns: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE_OF_ONE_SERVER))
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + _ALL
-        self._slow: set[str] = set()
+        self.slow: set[str] = set()
 
     def left(self, server: str) -> float:
         left = min(_ONE, self._deadline - self._loop.time())
@@ -79,22 +79,16 @@ class _TimeLimits:
             raise CallTimeout(f"{server!r} is too slow")
         return left
 
-    def add_slow(self, server: str) -> None:
-        self._slow.add(server)
-
-    def is_slow(self, server: str) -> bool:
-        return server in self._slow
-
 
 async def _contents(read: Read, window: Window, limits: _TimeLimits) -> Contents:
     try:
         async with limits.turns[window.server]:
-            if limits.is_slow(window.server):
+            if window.server in limits.slow:
                 return []
             contents = await read(window, limits.left(window.server))
     except SMCPError as error:
         if isinstance(error, CallTimeout):
-            limits.add_slow(window.server)
+            limits.slow.add(window.server)
         logger.warning("window %s of %s cannot be read: %s", window.uri, window.server, error)
         return []
     if blobs := blobs_in(contents):
