@@ -605,6 +605,49 @@ async def test_two_clients_of_a_person_share_a_seat_and_end_apart(server: Progra
             await called(first, "add", a=1, b=2)
 
 
+async def test_an_owner_is_asked_no_more_for_a_client_that_may_do_nothing_any_more(
+    starts: Starts, tmp_path: Path
+) -> None:
+    server = await start(starts, tmp_path, "--mcp-withdraw-after", "600")
+    is_asked, is_withdrawn, joined = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def approve(request: object) -> bool:
+        is_asked.set()
+        try:
+            return await asyncio.Future[bool]()
+        finally:
+            is_withdrawn.set()
+
+    def on_connection(what: str) -> None:
+        if what.startswith("joined"):
+            joined.set()
+
+    async with Computer("laptop", approve=approve) as computer, AsyncExitStack() as stack:
+
+        @computer.tool()
+        def erase() -> str:
+            """Erase all."""
+            return "erased"
+
+        options: dict[str, Any] = {"api_key": key_of("laptop"), "state_folder": tmp_path / "desk"}
+        running = asyncio.create_task(computer.run(server.url, office="desk", on_connection=on_connection, **options))
+        stack.callback(running.cancel)
+        await asyncio.wait_for(joined.wait(), PATIENCE)
+        first, url = RawClient(server.url), f"{server.url}/mcp/desk"
+        one, two = await first.signed_in(key_of("alice")), await RawClient(server.url).signed_in(key_of("alice"))
+        stays = await stack.enter_async_context(client_at(url, two["access_token"], "legacy"))
+        with suppress(BaseExceptionGroup):  # of the SDK
+            async with client_at(url, one["access_token"], "legacy") as ends, asyncio.timeout(PATIENCE):
+                call = asyncio.create_task(ends.call_tool("erase", {}))
+                await is_asked.wait()
+                form = {"token": one["access_token"], "client_id": first.id}
+                await send("POST", f"{server.url}/sign-in/revoke", data=form)
+                await is_withdrawn.wait()
+                call.cancel()
+        assert is_withdrawn.is_set()
+        assert "erase" in {tool.name for tool in (await stays.list_tools()).tools}
+
+
 async def test_a_restart_keeps_grants_and_clients_and_ends_and_nothing_readable(starts: Starts, tmp_path: Path) -> None:
     server = await start(starts, tmp_path, "--public-url", "http://127.0.0.1:1")
     kept, ended = RawClient(server.url), RawClient(server.url)
