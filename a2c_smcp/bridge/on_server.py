@@ -509,7 +509,7 @@ class OfficesAsMCPServers:
 
 def _office_in(path: str) -> str:
     """The office that a path names. Raises `NotFound` or `BadRequest`."""
-    office = path.removeprefix(MCP_PATH).removeprefix("/")
+    office = path.removeprefix(MCP_PATH).removeprefix("/").removesuffix("/")
     if not office:
         raise NotFound(f"the office is missing: give your MCP client the URL of this Server with {MCP_PATH}/OFFICE")
     if fault := fault_in(office):

@@ -215,6 +215,13 @@ async def dialled(url: str, token: str, role: str) -> None:
     await Computer("laptop").run(url, office="desk", api_key=token)
 
 
+async def test_a_slash_at_the_end_of_the_url_is_the_same_office(server: Program) -> None:
+    client = RawClient(server.url, office="desk/")
+    tokens = await client.signed_in(key_of("alice"))
+    for path in ("desk", "desk/"):
+        assert (await ask(server.url, tokens["access_token"], office=path))[0] == 200
+
+
 async def test_an_office_with_the_name_of_a_pattern_opens_no_other(server: Program) -> None:
     token = (await RawClient(server.url, "team-*").signed_in(key_of("alice")))["access_token"]
     assert (await ask(server.url, token, "team-1"))[0] == 401
@@ -353,6 +360,15 @@ async def test_nobody_is_led_to_another_address_than_that_of_the_client(server: 
     await client.register()
     for wrong in ({}, {"response_type": "token"}, {"resource": "https://elsewhere.example/mcp/desk"}):
         answer = await send("GET", client.address(redirect_uri=redirect, **wrong))
+        assert (answer.status, answer.headers.get("Location")) == (400, None)
+
+
+@pytest.mark.parametrize("redirect", ["https://evil.example/", "evil:/callback"])
+async def test_a_link_to_this_server_leads_nobody_elsewhere_before_they_decide(server: Program, redirect: str) -> None:
+    client = RawClient(server.url, redirect=redirect)
+    await client.register()
+    for wrong in ({"response_type": "token"}, {"resource": "https://elsewhere.example/mcp/desk"}):
+        answer = await send("GET", client.address(**wrong))
         assert (answer.status, answer.headers.get("Location")) == (400, None)
 
 
