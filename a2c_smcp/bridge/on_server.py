@@ -40,11 +40,12 @@ from a2c_smcp.errors import (
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.authentication import Principal, agent_name
+from a2c_smcp.server.auth.grants import GRANT
 from a2c_smcp.server.cluster.proxy import NOT_RUN_HEADER, Proxy
 from a2c_smcp.server.http_requests import CREDENTIALS, Lifespan, is_from_node, with_headers
 from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.observation.happened import McpCallRefused, McpClientSeen
-from a2c_smcp.web import ASGIApp, Receive, Scope, Send, header
+from a2c_smcp.web import ASGIApp, Message, Receive, Scope, Send, header
 
 logger = logging.getLogger(__name__)
 
@@ -201,6 +202,17 @@ class ClientSeat:
         finally:
             self._requests.discard(request)
 
+    async def end_session(self, scope: Scope) -> None:
+        """End the MCP session of a request, with its calls and what they have asked people."""
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            """Nobody waits for the answer."""
+
+        await self.app({**_inner(scope), "method": "DELETE"}, receive, send)
+
     async def close(self, patience: float = 0.0) -> None:
         """Leaves the office, and ends all sessions and streams. Answers may be completed within `patience` seconds."""
         self._stop_timer()
@@ -331,6 +343,7 @@ class Admits(Protocol):
 class _Sender(NamedTuple):
     """Who sends a request: `headers` are the credentials of its seat, `over` ends what is not admitted any more."""
 
+    principal: Principal
     occupant: Occupant
     headers: dict[str, str]
     over: EndOfRequests
@@ -374,7 +387,7 @@ class OfficesAsMCPServers:
             office, principal = _office_in(path), await self._server.authenticate(scope)
             with self._server.visit(principal, over.set):
                 occupant = self._occupant(scope, principal, office)
-                sender = _Sender(occupant, self._server.credentials_of(scope, principal, office), over)
+                sender = _Sender(principal, occupant, self._server.credentials_of(scope, principal, office), over)
                 if self._is_here(scope, occupant):
                     await self._answer(scope, receive, answer, sender)
                 else:
@@ -418,8 +431,15 @@ class OfficesAsMCPServers:
         try:
             with seat.answers if scope["method"] == "POST" else nullcontext(), seat.ending(sender.over):
                 await seat.app(_inner(scope), until_over(receive, sender.over), send)
+            if header(scope, SESSION) and self._has_lost_grant(sender):
+                await seat.end_session(scope)
         finally:
             seat.release()
+
+    def _has_lost_grant(self, sender: _Sender) -> bool:
+        """True if the sender's grant has ended. Other grants of the principal, for other clients, may keep the seat."""
+        is_of_grant = sender.principal.credential.startswith(GRANT)
+        return is_of_grant and sender.over.is_set and not self._server.hub.auth.current(sender.principal)
 
     async def _answer_elsewhere(self, scope: Scope, receive: Receive, send: Send, sender: _Sender) -> None:
         """Answer by the node that has the seat, or here if none has. Raises `SMCPError`."""
@@ -489,7 +509,7 @@ class OfficesAsMCPServers:
 
 def _office_in(path: str) -> str:
     """The office that a path names. Raises `NotFound` or `BadRequest`."""
-    office = path.removeprefix(MCP_PATH).removeprefix("/")
+    office = path.removeprefix(MCP_PATH).removeprefix("/").removesuffix("/")
     if not office:
         raise NotFound(f"the office is missing: give your MCP client the URL of this Server with {MCP_PATH}/OFFICE")
     if fault := fault_in(office):

@@ -251,7 +251,7 @@ class SignInPages:
     # What people decide
 
     async def _ask(self, scope: Scope) -> Response:
-        """The page for a request of a client; for one that is wrong, the client is told, if it is a known one."""
+        """The page for a request of a client; one that is wrong is shown, and told to a client on this machine."""
         view, query = self._view(scope), parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         name, redirect = (query.get(field, [""])[-1] for field in ("client_id", "redirect_uri"))
         try:
@@ -264,6 +264,8 @@ class SignInPages:
         try:
             request = authorization.request_of(given, client, self._url)
         except OAuthError as error:
+            if not authorization.is_loopback_redirect(redirect):  # anybody registers: no link of ours leads to them
+                return self._notice(view, "This client cannot sign in", error.message)
             facts = {"error": error.error, "error_description": error.message}
             return _leads(answer_to(redirect, given.get("state"), self._url, **facts))
         if await self._grants.is_decided(request):

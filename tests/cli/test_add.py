@@ -152,6 +152,18 @@ async def test_a_package_that_needs_one_from_elsewhere_is_refused(place: Place, 
     assert not left(place)
 
 
+@pytest.mark.parametrize("package", ["clock-server", "@makers/clock"])
+async def test_a_package_that_describes_itself_wrongly_is_refused(
+    place: Place, index: Registries, package: str
+) -> None:
+    index.pypi("clock-server", "1.2.0", program="../../evil")
+    index.npm("@makers/clock", "1.2.0", bin=["evil"])
+    starter = "npx" if package.startswith("@") else "uvx"
+    ended = await run(place, index, "add", "clock", "--yes", "--", starter, package, code=1)
+    assert f"{package} is not described as packages are" in ended.err
+    assert not left(place)
+
+
 async def test_without_a_terminal_nothing_is_installed_unless_yes_is_said(place: Place, index: Registries) -> None:
     index.pypi("clock-server", "1.2.0")
     ended = await run(place, index, "add", "clock", "--", "uvx", "clock-server", code=2)

@@ -215,6 +215,13 @@ async def dialled(url: str, token: str, role: str) -> None:
     await Computer("laptop").run(url, office="desk", api_key=token)
 
 
+async def test_a_slash_at_the_end_of_the_url_is_the_same_office(server: Program) -> None:
+    client = RawClient(server.url, office="desk/")
+    tokens = await client.signed_in(key_of("alice"))
+    for path in ("desk", "desk/"):
+        assert (await ask(server.url, tokens["access_token"], office=path))[0] == 200
+
+
 async def test_an_office_with_the_name_of_a_pattern_opens_no_other(server: Program) -> None:
     token = (await RawClient(server.url, "team-*").signed_in(key_of("alice")))["access_token"]
     assert (await ask(server.url, token, "team-1"))[0] == 401
@@ -353,6 +360,15 @@ async def test_nobody_is_led_to_another_address_than_that_of_the_client(server: 
     await client.register()
     for wrong in ({}, {"response_type": "token"}, {"resource": "https://elsewhere.example/mcp/desk"}):
         answer = await send("GET", client.address(redirect_uri=redirect, **wrong))
+        assert (answer.status, answer.headers.get("Location")) == (400, None)
+
+
+@pytest.mark.parametrize("redirect", ["https://evil.example/", "evil:/callback"])
+async def test_a_link_to_this_server_leads_nobody_elsewhere_before_they_decide(server: Program, redirect: str) -> None:
+    client = RawClient(server.url, redirect=redirect)
+    await client.register()
+    for wrong in ({"response_type": "token"}, {"resource": "https://elsewhere.example/mcp/desk"}):
+        answer = await send("GET", client.address(**wrong))
         assert (answer.status, answer.headers.get("Location")) == (400, None)
 
 
@@ -603,6 +619,49 @@ async def test_two_clients_of_a_person_share_a_seat_and_end_apart(server: Progra
         assert await called(second, "add", a=1, b=2) == "3"
         with pytest.raises(BaseException):  # noqa: B017, PT011, of the SDK
             await called(first, "add", a=1, b=2)
+
+
+async def test_an_owner_is_asked_no_more_for_a_client_that_may_do_nothing_any_more(
+    starts: Starts, tmp_path: Path
+) -> None:
+    server = await start(starts, tmp_path, "--mcp-withdraw-after", "600")
+    is_asked, is_withdrawn, joined = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def approve(request: object) -> bool:
+        is_asked.set()
+        try:
+            return await asyncio.Future[bool]()
+        finally:
+            is_withdrawn.set()
+
+    def on_connection(what: str) -> None:
+        if what.startswith("joined"):
+            joined.set()
+
+    async with Computer("laptop", approve=approve) as computer, AsyncExitStack() as stack:
+
+        @computer.tool()
+        def erase() -> str:
+            """Erase all."""
+            return "erased"
+
+        options: dict[str, Any] = {"api_key": key_of("laptop"), "state_folder": tmp_path / "desk"}
+        running = asyncio.create_task(computer.run(server.url, office="desk", on_connection=on_connection, **options))
+        stack.callback(running.cancel)
+        await asyncio.wait_for(joined.wait(), PATIENCE)
+        first, url = RawClient(server.url), f"{server.url}/mcp/desk"
+        one, two = await first.signed_in(key_of("alice")), await RawClient(server.url).signed_in(key_of("alice"))
+        stays = await stack.enter_async_context(client_at(url, two["access_token"], "legacy"))
+        with suppress(BaseExceptionGroup):  # of the SDK
+            async with client_at(url, one["access_token"], "legacy") as ends, asyncio.timeout(PATIENCE):
+                call = asyncio.create_task(ends.call_tool("erase", {}))
+                await is_asked.wait()
+                form = {"token": one["access_token"], "client_id": first.id}
+                await send("POST", f"{server.url}/sign-in/revoke", data=form)
+                await is_withdrawn.wait()
+                call.cancel()
+        assert is_withdrawn.is_set()
+        assert "erase" in {tool.name for tool in (await stays.list_tools()).tools}
 
 
 async def test_a_restart_keeps_grants_and_clients_and_ends_and_nothing_readable(starts: Starts, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import tempfile
 import time
 from asyncio.subprocess import DEVNULL, PIPE, create_subprocess_exec
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import Distribution
@@ -461,7 +461,17 @@ async def draft() -> AsyncIterator[Path]:
 
 async def resolve(spec: PackageSpec, folder: Path, *, scripts: bool) -> Release:
     """The exact version that would be installed in this draft. Raises `NotDone`."""
-    return await _INSTALLERS[spec.registry][0](spec, folder, scripts=scripts)
+    with _described(spec):
+        return await _INSTALLERS[spec.registry][0](spec, folder, scripts=scripts)
+
+
+@contextmanager
+def _described(spec: PackageSpec) -> Iterator[None]:
+    """Encloses the use of what a registry and a package say of themselves, which may be of any form."""
+    try:
+        yield
+    except (AttributeError, KeyError, StopIteration, TypeError, ValueError):
+        raise NotDone(f"{spec.package} is not described as packages are", "Its makers can correct that.") from None
 
 
 async def install(spec: PackageSpec, release: Release, draft: Path, home: Path, *, scripts: bool) -> Installed:
@@ -472,10 +482,11 @@ async def install(spec: PackageSpec, release: Release, draft: Path, home: Path, 
     folder = home / re.sub(r"[^\w.+-]", "_", release.version)
     await in_thread(_DELETE, folder)  # of the same version once: no configuration names it
     # Not in a thread: no cancel comes between the move and the record of it.
-    start(spec, draft)  # raises if there is no program
-    draft.rename(folder)  # noqa: ASYNC240
-    installed = Installed(folder, spec, release, tuple(start(spec, folder)))
-    installed.keep()
+    with _described(spec):
+        start(spec, draft)  # raises if there is no program
+        draft.rename(folder)  # noqa: ASYNC240
+        installed = Installed(folder, spec, release, tuple(start(spec, folder)))
+        installed.keep()
     return installed
 
 
