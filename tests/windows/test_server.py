@@ -55,6 +55,9 @@ async def test_a_port_belongs_to_one_server(windows: OnWindows) -> None:
     assert await second.says("Cannot listen on 127.0.0.1")
 
 
+OF_A_LIBRARY = "aiofastnet openssl_compat error: "
+"""Printed where Python is in a folder whose name the code page lacks, such as that of CI."""
+
 CANNOT_EXIST = {
     "workers": (["server", "--port", "0", "--workers", "2"], "processes cannot share a port, as --workers wants"),
 }
@@ -67,8 +70,8 @@ async def test_what_windows_lacks_is_said_in_one_sentence_before_anything_starts
 ) -> None:
     program = await windows.a2c(*words)
     assert await program.ends(LONG) == 2
-    assert len(program.err) == 1
-    assert said in program.err[0]
+    (line,) = [line for line in program.err if not line.startswith(OF_A_LIBRARY)]
+    assert said in line
     assert program.out == []
 
 
