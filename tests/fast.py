@@ -17,7 +17,9 @@ FOLDERS = {
         "client dialling endings files_program listening_calls odd_peers outcomes passing_on program questions "
         "reading_program reconnect registered_readables retries transfers transports"
     ),
-    "bridge": "apart apps gone http killed names offered plain_calls questions shared skills through trouble",
+    "bridge": (
+        "apart apps gone http killed names offered plain_calls questions shared skills through through_server trouble"
+    ),
     "computer": (
         "approval blobs bundle_ids canary client_approval client_names computer execution frames hotplug "
         "import_program inputs journal killed killed_transfers live_calls masked_messages mcp_features on_call "

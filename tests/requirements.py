@@ -358,6 +358,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "bridge-gone": "When an MCP client is gone for a while, its calls that wait for a person are withdrawn.",
         "bridge-killed": "Whatever is killed in the middle of calls, each has one answer, and all is back by itself.",
         "bridge-shared": "Stdio bridges of one key and office share one, whose end no other client notices.",
+        "bridge-through-server": "A stdio bridge goes through a Server that serves MCP clients, beside its others.",
         "bridge-trouble": "A client is told why the office cannot be used and what to do, until it can be.",
         "bridge-http": "Over HTTP a key is wanted, foreign hosts and web pages are refused, streams can be resumed.",
         "bridge-plain-calls": "A call of a tool that needs nothing special is answered faster, and not otherwise.",

@@ -5,6 +5,9 @@ has a lock on the file of its identity, which names its socket (`HolderFile`). T
 of the file; the second half, which is on no disk, is what a newcomer shows at the socket. Each connection is one more
 session of the holder's `Bridge`. All processes take the same way (`SharedBridge.link`): take the lock, else connect.
 
+A Server that serves the office to MCP clients itself comes before all that (`ServerWay`): it is asked before each dial,
+so no bridge takes the office from the clients that have its URL.
+
 When a holder ends, its lock ends with it, and all others come here again: one of them gets the lock. What a killed
 holder has left means nothing without the lock, and is removed by the next one. A holder that shows no life for
 `_PATIENCE` loses its file to a new one of the same name. It notices that as soon as it goes on, and comes here like all
@@ -37,13 +40,14 @@ import anyio
 import msgspec
 from mcp import stdio_server
 
-from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.agent import AgentAuthProvider, AsyncSMCPAgentClient
 from a2c_smcp.bridge.bridge import Bridge
 from a2c_smcp.bridge.catalog import CatalogOptions
 from a2c_smcp.bridge.office import BridgeOptions
 from a2c_smcp.bridge.serving.moving_session import Link, MovingSession
+from a2c_smcp.bridge.serving.through_server import ServerWay
 from a2c_smcp.endpoint import Credentials
-from a2c_smcp.errors import ConfigError, Unavailable
+from a2c_smcp.errors import ConfigError, SMCPError, Unavailable
 from a2c_smcp.files import Stamp, lock, stamp
 from a2c_smcp.loops import OwnedTasks, cancel_and_wait
 
@@ -174,6 +178,8 @@ _SIGN_OF_LIFE = 3.0
 _ADMITTED_WITHIN = 5.0
 _PAUSE = 0.05
 _REPLACED_AT_MOST = 2
+_BACK_WITHIN = 10.0
+"""Seconds for which clients wait for a Server that has served them, before they are told that it is gone."""
 
 
 class _Auth(Protocol):
@@ -264,15 +270,22 @@ class SharedBridge:
         self,
         office: str,
         options: BridgeOptions,
-        agent: Callable[[_Auth], AbstractContextManager[AsyncSMCPAgentClient]],
+        agent: Callable[[AgentAuthProvider], AbstractContextManager[AsyncSMCPAgentClient]],
         auth: _Auth,
         about: Sequence[str] = (),
         folder: Path | None = None,
+        server: ServerWay | None = None,
     ) -> None:
-        """`agent` makes the agent of a bridge. `about` is the identity beside the key. Alone without a `folder`."""
+        """`agent` makes the agent of a bridge. `about` is the identity beside the key. Alone without a `folder`.
+
+        If the Server serves the office to MCP clients, the client is served by it (`server`).
+        """
         self.office, self.options, self.agent, self.auth = office, options, agent, auth
         self.folder = folder if IS_SUPPORTED else None
         self._about = about
+        self._server, self._was_served = server, False
+        self.refused: SMCPError | None = None
+        """What the Server has just answered: the first dial need not ask it again."""
         self._known: Stamp | None = None
         self._alive = monotonic()
 
@@ -300,7 +313,11 @@ class SharedBridge:
 
     @asynccontextmanager
     async def link(self) -> AsyncGenerator[Link, None]:
-        """The next bridge for the client: that of a holder, or one that this process opens and holds."""
+        """The next bridge for the client: the Server's, that of a holder, or one that this process opens and holds."""
+        if self._server and (credentials := await self._served()):
+            async with self._server.link(credentials) as link:
+                yield link
+            return
         replaced = 0
         while True:
             identity = self._present_identity()
@@ -322,6 +339,25 @@ class SharedBridge:
                 self._alive = lines.heard
                 return
             await asyncio.sleep(_PAUSE)
+
+    async def _served(self) -> Credentials | None:
+        """The credentials with which the Server serves the client, if it does. If it did, it may come back soon."""
+        late = monotonic() + (_BACK_WITHIN if self._was_served else 0)
+        while True:
+            try:
+                credentials = self.auth.credentials()
+                self._was_served = await self.is_served_with(credentials)
+            except SMCPError as error:
+                if monotonic() >= late:
+                    self._was_served, self.refused = False, error
+                    return None
+            else:
+                return credentials if self._was_served else None
+            await asyncio.sleep(_PAUSE)
+
+    async def is_served_with(self, credentials: Credentials) -> bool:
+        """True if the Server serves MCP clients itself. Raises `SMCPError` if that is not known now."""
+        return self._server is not None and await self._server.is_open(credentials)
 
     def dialled(self) -> tuple[Credentials, _Identity | None]:
         """The credentials of this moment, and the identity with them. Raises `ConfigError`."""
@@ -382,9 +418,15 @@ class _Holder:
         finally:
             self._release()
 
-    def credentials(self) -> Credentials:
-        """Raises `SMCPError` if another process holds what these credentials stand for."""
+    async def credentials(self) -> Credentials:
+        """Raises `SMCPError` if another process holds what these credentials stand for, or the Server serves itself."""
         credentials, identity = self._shared.dialled()
+        refused, self._shared.refused = self._shared.refused, None
+        if refused:
+            raise refused
+        if await self._shared.is_served_with(credentials):
+            self._end()
+            raise Unavailable("the Server serves MCP clients itself now", outcome="not_run")
         if identity and (self._identity is None or identity.proof != self._identity.proof):
             if not identity.file.take():
                 self._end()

@@ -34,10 +34,13 @@ async def bridged(desk: BridgedOffice) -> BridgedOffice:
     return desk
 
 
-@pytest.fixture(params=["stdio", "http"])
+@pytest.fixture(params=["stdio", "http", "through the Server"])
 async def bridge(request: pytest.FixtureRequest, bridged: BridgedOffice) -> StdioServerParameters | str:
     """A bridge to that office, over each transport."""
-    if request.param == "stdio":
+    if request.param == "through the Server":
+        await bridged.server.kill()
+        await bridged.start_server("--mcp")
+    if request.param != "http":
         return bridged.stdio()
     _, url = await bridged.start_bridge()
     return url

@@ -31,6 +31,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.covers("bridge-killed")
 
 
+@pytest.mark.parametrize("bridge", ["stdio", "http"], indirect=True)  # the Server's own bridge ends with it
 async def test_a_call_survives_the_server(bridged: BridgedOffice, bridge: Any, mode: Any) -> None:
     async with bridged.user(bridge, mode) as client:
         calling = asyncio.create_task(client.call_tool("once", {"name": "survivor", "seconds": 1.0}))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from hashlib import sha256
 from itertools import count
@@ -44,16 +44,20 @@ _LISTS: Mapping[str, str] = {
     "skills/list": "resources",
 }
 _SUBSCRIBE = "resources/subscribe"
-_LISTEN = "subscriptions/listen"
+LISTEN = "subscriptions/listen"
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 class Link(NamedTuple):
-    """Streams from and to a bridge. Once `is_over`, what still arrives is no answer."""
+    """Streams from and to a bridge. Once `is_over`, what still arrives is no answer.
+
+    `not_taken` are the calls that have certainly not reached it: they are sent to the next one.
+    """
 
     incoming: Any
     outgoing: Any
     is_over: Callable[[], bool] = lambda: False
+    not_taken: Container[RequestId] = ()
 
 
 class MovingSession:
@@ -95,7 +99,7 @@ class MovingSession:
 
     async def _follow(self, link: Callable[[], AbstractAsyncContextManager[Link]]) -> None:
         while True:
-            async with link() as (incoming, outgoing, is_over):
+            async with link() as (incoming, outgoing, is_over, not_taken):
                 beginning = asyncio.create_task(self._begin(outgoing))
                 try:
                     async for item in incoming:
@@ -104,7 +108,7 @@ class MovingSession:
                 finally:
                     self._is_linked.clear()
                     await cancel_and_wait(beginning)
-            await self._answer_lost()
+            await self._answer_lost(not_taken)
 
     # To the bridge
 
@@ -126,7 +130,7 @@ class MovingSession:
     async def _begin(self, outgoing: Any) -> None:
         """Tell the next bridge what the one before knew."""
         again = [*self._kept.values(), *(request for request, _ in self._lists.values())]
-        self._resumed = {id_: request for id_, request in self._open.items() if request.method == _LISTEN}
+        self._resumed = {id_: request for id_, request in self._open.items() if request.method == LISTEN}
         with suppress(*_GONE):
             for message in again:
                 if isinstance(message, JSONRPCRequest):
@@ -205,15 +209,15 @@ class MovingSession:
         if self._is_older:
             await self._say(JSONRPCNotification(jsonrpc="2.0", method=method, params=params))
         for request in [*self._open.values()]:
-            wanted = _filter(request).get(kind) if request.method == _LISTEN else None
+            wanted = _filter(request).get(kind) if request.method == LISTEN else None
             if wanted and params.get("uri") in (wanted if isinstance(wanted, list) else (None,)):
                 tagged = {**params, "_meta": {_SUBSCRIPTION: request.id}}
                 await self._say(JSONRPCNotification(jsonrpc="2.0", method=method, params=tagged))
 
-    async def _answer_lost(self) -> None:
+    async def _answer_lost(self, not_taken: Container[RequestId]) -> None:
         """Answer calls that have gone to a bridge which has ended, and withdraw its questions."""
         for request in [*self._open.values()]:
-            if request.method == "tools/call":
+            if request.method == "tools/call" and request.id not in not_taken:
                 del self._open[request.id]
                 result = failed_result(CALL_LOST, Unavailable(outcome="unknown"))
                 result = result if self._is_older else {"resultType": "complete", **result}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from ssl import SSLContext
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from a2c_smcp.agent import AgentAuthProvider, AsyncSMCPAgentClient
 from a2c_smcp.bridge import BridgeOptions
 from a2c_smcp.bridge.catalog import CatalogOptions
+from a2c_smcp.bridge.serving.through_server import ServerWay
 from a2c_smcp.bridge.sharing import SharedBridge
 from a2c_smcp.cli import options
 from a2c_smcp.cli.bridging import (
@@ -33,6 +34,9 @@ from a2c_smcp.files import default_folder, instance_of, private_folder
 from a2c_smcp.loops import run_program
 from a2c_smcp.protocol.codec import MAX_TIMEOUT
 from a2c_smcp.web import is_loopback
+
+_ONLY_HERE = ("name", "one_for_all", "search_above", "timeout", "withdraw_after", "e2e")
+"""Options that a Server which serves MCP clients itself does not know of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +95,10 @@ class BridgeCommandOptions:
 def bridge(settings: BridgeCommandOptions) -> None:
     """Serve an office as an MCP server: its computers' tools, resources and prompts, for any MCP client.
 
-    With --stdio a client such as Claude Desktop or Cursor starts this program. With --port many clients share it. An
-    office that cannot be joined is tried again, and clients are told why there are no tools. Calls are approved by the
-    owners of the computers as for any agent.
+    With --stdio a client such as Claude Desktop or Cursor starts this program, which goes through a Server that serves
+    MCP clients itself (--mcp) unless it has options of its own, such as --name or --search-above. With --port many
+    clients share it. An office that cannot be joined is tried again, and clients are told why there are no tools. Calls
+    are approved by the owners of the computers as for any agent.
 
     Examples:
 
@@ -142,7 +147,8 @@ def bridge(settings: BridgeCommandOptions) -> None:
         else:
             folder = private_folder(default_folder(), "bridge")
             private_folder(default_folder(), "instances")
-            shared = SharedBridge(settings.office, bridge_options, agent, auth, _about(settings), folder)
+            server = _server_way(settings)
+            shared = SharedBridge(settings.office, bridge_options, agent, auth, _about(settings), folder, server)
             run_program(run_over_stdio(shared))
     except NotPrivate as error:
         raise file_error(error) from None
@@ -163,6 +169,14 @@ def _agent(
             instance=instance,
             e2e=settings.e2e,
         )
+
+
+def _server_way(settings: BridgeCommandOptions) -> ServerWay | None:
+    """The way through the Server; `None` if it could not honour an option, which was given for this bridge."""
+    usual = {field.name: field.default for field in fields(settings)}
+    if any(getattr(settings, name) != usual[name] for name in _ONLY_HERE):
+        return None
+    return ServerWay(settings.url, settings.office, settings.link.tls(), settings.link.proxy)
 
 
 def _about(settings: BridgeCommandOptions) -> Sequence[str]:
