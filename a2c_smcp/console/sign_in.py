@@ -87,7 +87,9 @@ CHINESE: Translations = {
     "Start again in your client.": "请在客户端中重新开始。",
     "This client cannot sign in": "此客户端无法登录",
     "Paste this page's address on the page that your client has opened.": "请将此页面的地址粘贴到客户端打开的页面中。",
-    "That key or link is not valid for this office.": "该密钥或链接对此办公室无效。",
+    "Not valid for this office: the key or link is wrong, or the link was used already or has expired.": (
+        "对此办公室无效：密钥或链接有误，或者链接已使用过或已过期。"
+    ),
 }
 
 
@@ -348,7 +350,7 @@ class SignInPages:
 
     async def _sign_in_page(self, view: View, shown: _Shown, *, is_wrong: bool = False) -> Response:
         words = view.words
-        wrong = "That key or link is not valid for this office."
+        wrong = "Not valid for this office: the key or link is wrong, or the link was used already or has expired."
         field = tag("input", type="password", name="credential", autocomplete="off", required=True, autofocus=True)
         help_text = "The owner of a computer gets a link from a2c-smcp key link. It works once, for ten minutes."
         return await self._form(
@@ -409,7 +411,7 @@ def _facts(view: View, shown: _Shown, computers: list[str] | None = None) -> Htm
     ]
     if shown.person:
         rows += [("Principal", shown.person.id), ("Computers", ", ".join(computers or ()) or words("none now"))]
-    return tag("dl", *((tag("dt", words(name)), tag("dd", value)) for name, value in rows))
+    return tag("dl", *(tag("div", tag("dt", words(name)), tag("dd", value)) for name, value in rows), class_="values")
 
 
 def _address(scope: Scope) -> str | None:

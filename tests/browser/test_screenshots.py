@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from a2c_smcp.loops import BackgroundLoop
 from tests.browser.conftest import Program, of_kind, open_session, origin, until
-from tests.browser.operator_server import Member, Server, opened, sign_in
+from tests.browser.operator_server import CLIENT, MEMBERS, Member, Server, opened, sign_in
+from tests.stage.signing_in import RawClient
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 WIDE, PHONE = {"width": 1100, "height": 820}, {"width": 390, "height": 844}
@@ -121,3 +123,26 @@ def test_pages_of_an_operator(chromium: Any, office: Server, images: Path, name:
     page.locator(shown).first.wait_for()
     picture(page, images / f"console-{name}.png")
     context.close()
+
+
+@pytest.mark.parametrize(("name", "look"), [("sign-in", {}), ("sign-in-phone", {"viewport": PHONE})])
+def test_pages_on_which_a_client_signs_in(
+    chromium: Any, images: Path, tmp_path: Path, name: str, look: dict[str, Any]
+) -> None:
+    server = Server(tmp_path, "--mcp", "--sign-in")
+    Member(server.url, "computer", "laptop", "desk")
+    client, loop = RawClient(server.url), BackgroundLoop("client")
+    loop.submit(client.register(client_name="An assistant")).result(60)
+    context = chromium.new_context(**{"viewport": {"width": 1280, "height": 720}, "locale": "en-GB", **look})
+    page = context.new_page()
+    page.goto(client.address())
+    page.screenshot(path=images / f"{name}.png")
+    page.fill("input[name=credential]", CLIENT)
+    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Allow").wait_for()
+    expect(page.locator("main")).to_contain_text("laptop")
+    if not look:
+        page.screenshot(path=images / f"{name}-consent.png")
+    context.close()
+    MEMBERS.close()
+    server.close()

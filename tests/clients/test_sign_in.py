@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import ElicitResult
 
-from tests.clients.bridged import CACHE, KEY, PATIENCE, surroundings, visit
+from tests.clients.bridged import CACHE, KEY, PATIENCE, bridged_office, listening, run, surroundings, visit
+from tests.program import PROGRAM
 from tests.stage.installed import environment
-from tests.stage.signing_in import Person
+from tests.stage.mcp_clients import called, client_at
+from tests.stage.signing_in import Person, RawClient
 from tests.waiting import until_it_goes
 
 pytestmark = [pytest.mark.covers("clients"), pytest.mark.covers("mcp-sign-in")]
@@ -78,3 +82,54 @@ async def test_mcp_remote_signs_in_for_a_client_that_starts_processes(signing_in
         client.terminate()
         await client.wait()
         await reading
+
+
+ROUNDS = 5
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("count", [2, 5])
+async def test_clients_of_one_person_call_ask_and_follow_at_once_and_nothing_is_crossed(
+    office: str, tmp_path: Path, count: int, mode: Any
+) -> None:
+    """Each has the entry that `connect` writes, and a grant of its own. All share one seat."""
+    server = ("server", "--mcp", "--sign-in", "--port", "0", "--api-key", KEY)
+    async with (
+        listening(*server, folder=tmp_path) as url,
+        bridged_office(url, office, tmp_path, api_key=KEY) as place,
+        AsyncExitStack() as stack,
+    ):
+        words = ("connect", "cursor", "--http", "--print", "--url", url, "--office", office)
+        (entry,) = json.loads(await run(place, [PROGRAM, *words]))["mcpServers"].values()
+        crowd = []
+        for number in range(count):
+            tokens = await RawClient(url, office).signed_in(KEY)
+            answering = {"elicitation_callback": partial(answer, number)}
+            client = client_at(entry["url"], tokens["access_token"], mode, callbacks=answering)
+            crowd.append(await stack.enter_async_context(client))
+        async with asyncio.timeout(PATIENCE):
+            heard = await asyncio.gather(*(use(session, number) for number, session in enumerate(crowd)))
+    expected = [({n + 2}, f"Booked for day {n}: {n + 1} people, terrace", str(n)) for n in range(count)]
+    assert heard == [[each] * ROUNDS for each in expected]
+
+
+async def answer(number: int, context: Any, params: Any) -> ElicitResult:
+    assert f"day {number}" in params.message
+    return ElicitResult(action="accept", content={"people": number + 1, "place": "terrace"})
+
+
+async def use(session: Any, number: int) -> list[tuple[set[float | None], str, str]]:
+    """The totals in its progress, the result of a question, and a sum, in each of some rounds."""
+    found = []
+    for _ in range(ROUNDS):
+        totals: set[float | None] = set()
+
+        async def report(value: float, total: float | None, message: str | None, heard: Any = totals) -> None:
+            heard.add(total)
+
+        cooking = session.call_tool("cook", {"dishes": number + 2, "seconds": 0.01}, progress_callback=report)
+        _, booked, added = await asyncio.gather(
+            cooking, called(session, "book_table", day=f"day {number}"), called(session, "add", a=number, b=0)
+        )
+        found.append((totals, booked, added))
+    return found

@@ -807,6 +807,19 @@ async def test_owners_and_operators_make_links_and_list_and_end_grants_in_the_te
     assert [(await ask(server.url, each["access_token"]))[0] for each in tokens] == [200, 401]
 
 
+async def test_a_link_that_is_refused_says_what_to_give(server: Program, starts: Starts) -> None:
+    async def refused(url: str, office: str, name: str) -> str:
+        words = ("key", "link", "--url", url, "--office", office)
+        done = await asyncio.to_thread(run_program, *words, env={**ENVIRONMENT, "A2C_API_KEY": key_of(name)})
+        assert done.returncode == 1
+        assert "admin" not in done.stderr
+        return done.stderr
+
+    assert "--api-key" in await refused(server.url, "desk", "unknown")
+    assert "--office" in await refused(server.url, "lab", "alice")
+    assert "--sign-in" in await refused((await starts("--api-key", key_of("alice"))).url, "desk", "alice")
+
+
 # What two large clients send, as their documentation describes it
 
 _REGISTERED: dict[str, dict[str, Any]] = {

@@ -47,6 +47,7 @@ class OAuthError(SMCPError):
     """A refusal with a code of OAuth, such as `invalid_grant`."""
 
     code = 400
+    title = "Sign-in refused"
 
     def __init__(self, error: str, about: str = "") -> None:
         super().__init__(about or error)
