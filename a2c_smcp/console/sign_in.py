@@ -62,7 +62,7 @@ CHINESE: Translations = {
     "Sign in a client": "登录客户端",
     "Allow this client?": "允许此客户端？",
     "Client": "客户端",
-    "Office": "办公室",
+    "Office": "房间",
     "Computers": "计算机",
     "Principal": "主体",
     "Goes back to": "返回到",
@@ -88,7 +88,7 @@ CHINESE: Translations = {
     "This client cannot sign in": "此客户端无法登录",
     "Paste this page's address on the page that your client has opened.": "请将此页面的地址粘贴到客户端打开的页面中。",
     "Not valid for this office: the key or link is wrong, or the link was used already or has expired.": (
-        "对此办公室无效：密钥或链接有误，或者链接已使用过或已过期。"
+        "对此房间无效：密钥或链接有误，或者链接已使用过或已过期。"
     ),
 }
 
