@@ -198,7 +198,7 @@ class SignInPages:
             "code_challenge_methods_supported": ["S256"],
             "scopes_supported": [SCOPE],
             "authorization_response_iss_parameter_supported": True,
-            "client_id_metadata_document_supported": True,
+            "client_id_metadata_document_supported": self._grants.settings.reads_documents,
         }
 
     def _resource(self, name: str) -> dict[str, Any]:

@@ -136,7 +136,17 @@ async def signing_in(tmp_path: Path) -> AsyncIterator[str]:
         """Add two numbers."""
         return a + b
 
-    async with listening("server", "--mcp", "--sign-in", "--port", "0", "--api-key", KEY, folder=tmp_path) as url:
+    words = (
+        "server",
+        "--mcp",
+        "--sign-in",
+        "--no-client-documents",
+        "--port",
+        "0",
+        "--api-key",
+        KEY,
+    )  # no web in tests
+    async with listening(*words, folder=tmp_path) as url:
         on_connection = lambda what: joined.set() if what.startswith("joined") else None  # noqa: E731
         options: dict[str, Any] = {"api_key": KEY, "state_folder": tmp_path, "on_connection": on_connection}
         running = asyncio.create_task(computer.run(url, office="desk", **options))

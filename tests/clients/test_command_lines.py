@@ -18,7 +18,7 @@ from tests.clients.bridged import CACHE, KEY, printed, surroundings, visit
 from tests.clients.scripted_model import scripted_model
 from tests.computer.pseudo_terminal import on_a_terminal
 from tests.ports import free_port
-from tests.stage.signing_in import Person, RawClient
+from tests.stage.signing_in import Person
 from tests.waiting import until_it_goes
 
 pytestmark = [pytest.mark.covers("clients"), pytest.mark.covers("mcp-sign-in")]
@@ -52,7 +52,6 @@ class Client:
 
 
 async def codex(office: str, model: str) -> Client:
-    """It registers itself here, because its metadata document is in the internet."""
     config = f"""
 mcp_oauth_credentials_store = "file"
 model = "scripted"
@@ -65,7 +64,7 @@ url = "{office}"
 default_tools_approval_mode = "approve"
 """
     return Client(
-        login=[CODEX, "mcp", "login", "desk", "--oauth-client-registration", "dcr"],
+        login=[CODEX, "mcp", "login", "desk"],
         ask=[CODEX, "exec", "--skip-git-repo-check", "--json", ASK],
         shows='"structured_content":{"result":3}',
         files={".codex/config.toml": config},
@@ -73,12 +72,7 @@ default_tools_approval_mode = "approve"
 
 
 async def claude_code(office: str, model: str) -> Client:
-    """It has an id that was registered before, because its metadata document is in the internet."""
-    port = free_port()
-    url = office.partition("/mcp/")[0]
-    client = RawClient(url, redirect=f"http://localhost:{port}/callback")
-    await client.register(client_name="Claude Code")
-    server = {"type": "http", "url": office, "oauth": {"clientId": client.id, "callbackPort": port}}
+    server = {"type": "http", "url": office}
     options = ["--allowedTools", "mcp__desk__add", "--output-format", "stream-json", "--verbose"]
     return Client(
         login=[CLAUDE, "mcp", "login", "desk"],

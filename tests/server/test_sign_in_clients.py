@@ -168,6 +168,15 @@ async def test_registered_clients_are_bounded_and_unused_ones_are_forgotten(tmp_
     assert caught.value.error == "temporarily_unavailable"
 
 
+async def test_a_server_without_the_web_reads_no_document_and_says_so(starts: Starts, site: Site) -> None:
+    server = await start(starts, site, "--no-client-documents", "--client-host", "localhost")
+    metadata = (await send("GET", f"{server.url}/.well-known/oauth-authorization-server")).json
+    assert metadata["client_id_metadata_document_supported"] is False
+    page = await send("GET", RawClient(server.url, id=site.url).address())
+    assert (page.status, site.asked) == (400, [])
+    assert (await RawClient(server.url).signed_in(key_of("alice")))["access_token"]
+
+
 async def test_a_documented_client_of_the_cloud_signs_in_by_its_document(starts: Starts, site: Site) -> None:
     """As ChatGPT's documentation describes it: with a key of its own for servers that can use it."""
     server = await start(starts, site, "--client-host", "localhost")

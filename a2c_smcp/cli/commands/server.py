@@ -229,6 +229,10 @@ class MCPClientOptions:
         list[str] | None,
         _mcp("CLIENT_HOST", "Host in a private network that may describe MCP clients; repeat for more."),
     ] = None
+    no_client_documents: Annotated[
+        bool,
+        _mcp("NO_CLIENT_DOCUMENTS", "Read nothing of MCP clients at their makers' sites: they register here instead."),
+    ] = False
     card: Annotated[
         bool, _mcp("CARD", "Tell programs without a key how offices are reached, at /.well-known/mcp/server-card.json.")
     ] = False
@@ -253,7 +257,11 @@ class MCPClientOptions:
             )
         file = admission.keys_file.with_suffix(".grants.json") if admission.keys_file else None
         options = SignInOptions(
-            public_url=self.public_url, file=file, is_in_store=bool(redis), hosts=frozenset(self.client_host or ())
+            public_url=self.public_url,
+            file=file,
+            is_in_store=bool(redis),
+            hosts=frozenset(self.client_host or ()),
+            reads_documents=not self.no_client_documents,
         )
         if self.public_url:
             options.at(self.public_url)

@@ -36,6 +36,7 @@ class SignInOptions:
     file: Path | None = None
     is_in_store: bool = False
     hosts: frozenset[str] = frozenset()
+    reads_documents: bool = True
 
     def at(self, place: str) -> SignIn:
         """The setting of a Server that listens at the URL `place`. Raises `WrongUse`."""
@@ -44,7 +45,7 @@ class SignInOptions:
         if file and (why := cannot_change(file)):
             logger.warning("nobody can sign in: %s cannot be written: %s", file, why)
         try:
-            return SignIn(public_url=url, file=file, private_clients=self.hosts)
+            return SignIn(public_url=url, file=file, private_clients=self.hosts, reads_documents=self.reads_documents)
         except ConfigError as error:
             raise WrongUse(f"--public-url: {error.about}", "Write https://HOST, or http://127.0.0.1:PORT.") from None
 

@@ -42,12 +42,13 @@ class Clients:
     def __init__(self, grants: AccessGrants) -> None:
         self._kept = grants.kept
         self._private = grants.settings.private_clients
+        self._reads_documents = grants.settings.reads_documents
         self._documents: dict[str, tuple[Client, float]] = {}
         self._fetching = asyncio.Semaphore(_MOST_FETCHING)
 
     async def find(self, name: str) -> Client:
         """Raises `OAuthError`."""
-        if name.startswith("https://"):
+        if self._reads_documents and name.startswith("https://"):
             return await self._documented(name)
         text = await self._kept.kept(f"client:{name}") if len(name) < 100 else None
         if text is None:

@@ -58,13 +58,15 @@ class SignIn:
 
     `public_url` is the origin at which clients reach the Server, such as `https://hub.example.com`. Grants are kept in
     `file`; without one in the store that nodes share, else until the process ends. `private_clients` are hosts inside
-    one's own network whose client metadata documents may be fetched. `page_text` replaces texts of the page: the
-    English one, and what is shown in its place.
+    one's own network whose client metadata documents may be fetched. A Server that cannot reach the web does without
+    documents (`reads_documents`): clients register then. `page_text` replaces texts of the page: the English one, and
+    what is shown in its place.
     """
 
     public_url: str
     file: Path | None = None
     private_clients: frozenset[str] = frozenset()
+    reads_documents: bool = True
     page_text: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
