@@ -54,4 +54,5 @@ def test_failures_output_warnings_and_the_end_of_a_process_are_reported(tmp_path
     assert said.count("UserWarning: mind the gap") == said.count("UserWarning: before the processes are forked") == 1
     assert "ended with the exit code -9 while it ran this test" in said
     assert "PASSED test_second.py::test_behind_it" in said
-    assert (tmp_path / "notes").read_text("utf-8").count("ended") in (1, 2), "once per process that used it"
+    ends = (tmp_path / "notes").read_text("utf-8").count("ended")
+    assert 1 <= ends <= 3, "once per process that used it, and again in one that came back to the module"

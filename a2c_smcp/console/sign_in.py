@@ -29,7 +29,7 @@ from a2c_smcp.console.html import (
     tag,
 )
 from a2c_smcp.console.pages import Translations, View, chosen_language, hidden, notice_page, words_in
-from a2c_smcp.errors import BadRequest, NotAuthenticated, SMCPError
+from a2c_smcp.errors import BadRequest, NotAuthenticated, NotAuthorised, SMCPError
 from a2c_smcp.server.app import SMCPApp
 from a2c_smcp.server.auth import authorization
 from a2c_smcp.server.auth.authentication import Handshake, agent_name
@@ -149,7 +149,7 @@ class SignInPages:
         try:
             response = await self._respond(path, scope, receive)
         except SMCPError as error:
-            response = _refused(error)
+            response = self._unavailable(scope, error) if path == _AUTHORIZE else _refused(error)
         await send_response(response, send, safety=_SAFETY)
 
     async def _respond(self, path: str, scope: Scope, receive: Receive) -> Response:
@@ -292,7 +292,7 @@ class SignInPages:
         if shown.person is None:
             try:
                 who = await self._identify(form.get("credential", [""])[0].strip(), request.office, scope)
-            except SMCPError:
+            except (NotAuthenticated, NotAuthorised):
                 return await self._sign_in_page(view, shown, is_wrong=True)
             return await self._consent_page(view, msgspec.structs.replace(shown, person=who.person, link=who.link))
         if decision != "allow" or not await self._grants.decide(request, shown.link):
@@ -308,10 +308,11 @@ class SignInPages:
         return await self._app.sessions.slowed(self._identified(credential, office, scope), _address(scope) or "")
 
     async def _identified(self, credential: str, office: str, scope: Scope) -> Identified:
-        address, shown = _address(scope), credential.rpartition("#")[2]
+        address, (_, has_place, code) = _address(scope), credential.rpartition("#")
+        shown = code if has_place and is_link(code) else credential
         handshake = Handshake({"authorization": f"Bearer {shown}"}, "", address, scope["scheme"], _AUTHORIZE)
         with self._app.hub.admission.refusing(handshake):
-            if is_link(shown) or not (shown.isascii() and shown.isprintable()):
+            if is_link(shown) or not (shown.isascii() and shown.isprintable()):  # no header can hold it: it is no key
                 link = await self._grants.link(shown)
                 if link is None or link.office != office:
                     raise NotAuthenticated("the link is unknown, was used, has expired, or is for another office")
@@ -390,6 +391,9 @@ class SignInPages:
         page = notice_page(view, _BRAND, title, tag("p", view.words(text)), has_script=False)
         return as_page(page, status)
 
+    def _unavailable(self, scope: Scope, error: SMCPError) -> Response:
+        return self._notice(self._view(scope), "This client cannot sign in", error.message, status=error.code)
+
     def _decided(self, view: View) -> Response:
         text = "Each request is decided once. Start again in your client."
         return self._notice(view, "This was decided already", text, status=409)
@@ -398,8 +402,8 @@ class SignInPages:
 def _facts(view: View, shown: _Shown, computers: list[str] | None = None) -> Html:
     """Who asks for what. A name is the client's own claim; only a domain is proved."""
     words, client, redirect = view.words, shown.client, shown.request.redirect
-    scheme, host = redirect.partition(":")[0], urlsplit(redirect).hostname
-    back = host if host and scheme == "https" else f"{scheme}:"
+    scheme = redirect.partition(":")[0]
+    back = urlsplit(redirect).hostname if scheme == "https" else f"{scheme}:"
     if authorization.is_loopback_redirect(redirect):
         back = words("a program on this computer")
     unknown = tag("span", words("unverified name"), class_="state warn")

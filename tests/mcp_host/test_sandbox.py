@@ -20,6 +20,7 @@ from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.supervised import SERVERS, eventually, managed, session, start_and_stop, text_of
 from tests.mcp_host.sandboxed import burglar, sandboxed
 from tests.stage.cases import cases
+from tests.waiting import until
 
 pytestmark = pytest.mark.covers("sandbox")
 linux_only = pytest.mark.skipif(not possible().files, reason="this kernel has no Landlock that covers files")
@@ -340,7 +341,7 @@ async def test_a_program_that_its_sandbox_excludes_fails_once_with_the_remedy(tm
     assert "`a2c-smcp add NAME --from-config` installs the package, and starts its program directly" in status.reason
     opened = {**server, "sandbox": {"write": [str(tmp_path / ".npm")], "read": [sys.prefix]}}
     async with managed(parse_server(opened)) as (manager, _, _events):
-        assert manager.status()["burglar"].state == "ready"
+        await until(lambda: manager.status()["burglar"].state == "ready")
 
 
 @linux_only

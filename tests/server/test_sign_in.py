@@ -401,6 +401,13 @@ async def test_a_redirect_that_could_harm_is_not_registered(server: Program, red
     assert (answer.status, answer.json["error"]) == (400, "invalid_redirect_uri")
 
 
+async def test_the_page_shows_the_scheme_of_an_app_that_is_no_url_otherwise(server: Program) -> None:
+    client = RawClient(server.url, redirect="myapp://[x/cb")
+    await client.register()
+    page = await send("GET", client.address())
+    assert (page.status, "myapp:" in page.text) == (200, True)
+
+
 @pytest.mark.parametrize(
     ("changed", "error"),
     [
@@ -756,7 +763,13 @@ async def test_registrations_of_an_address_are_rated(server: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b'{"redirect_uris": []}', b"{" * 60_000, b'{"redirect_uris": 1}'], ids=len
+    "body",
+    [
+        *(b"", b"[]", b"{}", b'{"redirect_uris": []}', b"{" * 60_000, b'{"redirect_uris": 1}'),
+        b'{"redirect_uris": ["http://127.0.0.1/cb"], "grant_types": 5}',
+        b'{"redirect_uris": ["http://127.0.0.1/cb"], "response_types": "code token"}',
+    ],
+    ids=len,
 )
 async def test_a_registration_that_is_none_is_refused_with_a_code(server: Program, body: bytes) -> None:
     answer = await send("POST", f"{server.url}/sign-in/register", data=body)

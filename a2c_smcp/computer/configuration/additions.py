@@ -476,5 +476,5 @@ def row_of(name: str, entry: Any) -> dict[str, Any]:
         "package": package.spec.package if package else place,
         "version": package.release.version if package else None,
         "from": package.spec.registry if package else ("URL" if "url" in held else "command"),
-        "sandbox": ("any" if "any" in json.dumps(sandbox) else "yes") if sandbox else "",
+        "sandbox": ("any" if isinstance(sandbox, dict) and "any" in sandbox.values() else "yes") if sandbox else "",
     }

@@ -179,9 +179,10 @@ def client_of(metadata: object, name: str, domain: str = "") -> Client:
         raise OAuthError("invalid_redirect_uri", f"redirect_uris: from 1 to {_MOST_REDIRECTS} are needed")
     if fault := next(filter(None, map(_redirect_fault, redirects)), None):
         raise OAuthError("invalid_redirect_uri", f"redirect_uris: {fault}")
-    grants, responses = metadata.get("grant_types"), metadata.get("response_types")
-    if (grants and "authorization_code" not in grants) or (responses and "code" not in responses):
-        raise OAuthError("invalid_client_metadata", "only authorization codes are given here")
+    for field, needed in (("grant_types", "authorization_code"), ("response_types", "code")):
+        shown = metadata.get(field)
+        if shown and not (isinstance(shown, list) and needed in shown):
+            raise OAuthError("invalid_client_metadata", f"{field}: a list with {needed} is needed")
     shown = metadata.get("client_name")
     return Client(name, shown[:100] if isinstance(shown, str) else "", tuple(redirects), domain)
 

@@ -192,11 +192,10 @@ class AccessGrants:
 
     async def decide(self, request: CodeRequest, link: str = "") -> bool:
         """Note that a request was decided, and use up the link. `False` if either was done before."""
-        if link:
-            text = await self.kept.kept(f"link:{link}")
-            if not (text and await self.kept.swap(f"link:{link}", text, None, 0)):
-                return False
-        return await self.kept.swap(f"decided:{request.digest}", None, "1", _DECIDED_LASTS)
+        if not await self.kept.swap(f"decided:{request.digest}", None, "1", _DECIDED_LASTS):
+            return False
+        text = await self.kept.kept(f"link:{link}") if link else None
+        return not link or bool(text and await self.kept.swap(f"link:{link}", text, None, 0))
 
     async def is_decided(self, request: CodeRequest) -> bool:
         return await self.kept.kept(f"decided:{request.digest}") is not None
