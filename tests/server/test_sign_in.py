@@ -793,6 +793,13 @@ async def test_options_that_do_not_go_together_are_wrong_use(words: tuple[str, .
     assert done.returncode == 2
 
 
+async def test_an_api_key_that_begins_like_a_token_is_an_api_key(starts: Starts, tmp_path: Path) -> None:
+    keys = ["a2c_at_of-alice-0123456789", "a2c_rt_of-alice-0123456789", "a2c_seat_of-alice-0123456789"]
+    write_keys(tmp_path, dict.fromkeys(keys, "alice"))
+    server = await start(starts, tmp_path)
+    assert [(await ask(server.url, key))[0] for key in keys] == [200] * 3
+
+
 async def test_owners_and_operators_make_links_and_list_and_end_grants_in_the_terminal(server: Program) -> None:
     async def run(*words: str, **keys: str) -> str:
         done = await asyncio.to_thread(run_program, "key", *words, "--url", server.url, env={**ENVIRONMENT, **keys})

@@ -153,7 +153,8 @@ def grant_of(token: str) -> str | None:
 
 
 def is_access(token: str) -> bool:
-    return token.startswith(_ACCESS)
+    """True for the whole shape of an access token: an API key may begin with the same letters by chance."""
+    return token.startswith(_ACCESS) and grant_of(token) is not None
 
 
 def family_of(grant: AccessGrant, token: str) -> tuple[str, bool]:

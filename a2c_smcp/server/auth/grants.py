@@ -379,8 +379,8 @@ class SignedIn(AuthenticationProvider):
         for key in credentials(auth, headers):
             if is_access(key):
                 return await self._of_token(key, str(environ.get("PATH_INFO", ""))) or False
-            if key.startswith(_PASS):
-                return self._of_seat(_seat_credential(key)) or False
+            if key.startswith(_PASS) and (seated := self._of_seat(_seat_credential(key))):
+                return seated
         return await self._provider.authenticate(sio, environ, auth, headers)
 
     def is_of_grant(self, principal: Principal) -> bool:
