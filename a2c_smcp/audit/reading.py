@@ -155,7 +155,7 @@ def verify(path: Path, *, wanted: str | None = None) -> tuple[list[ChainProblem]
 
 
 def opened_after(path: Path) -> Continued | None:
-    """What the first line of a chain says of the file before it; `None` if it is the beginning. Raises `OSError`."""
+    """The entry on the file before it in the first line of a chain; `None` if it is the beginning. Raises `OSError`."""
     first = next(filter(Path.exists, files_of(path)), path)
     with first.open("rb") as file:
         return Continued.read(file.readline())

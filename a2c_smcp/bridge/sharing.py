@@ -285,7 +285,7 @@ class SharedBridge:
         self._about = about
         self._server, self._was_served = server, False
         self.refused: SMCPError | None = None
-        """What the Server has just answered: the first dial need not ask it again."""
+        """The newest answer of the Server, so that the first dial need not ask it again."""
         self._known: Stamp | None = None
         self._alive = monotonic()
 

@@ -1,4 +1,4 @@
-"""What a Computer records of what happens: the audit file, and the metrics for Prometheus.
+"""The records of a Computer: the audit file, and the metrics for Prometheus.
 
 An entry is in the audit file before the answer leaves. A call takes one line. Its arguments are recorded as a keyed
 hash of their JSON, or, if that was asked for, as they are shown to the owner: with secrets masked. If they cannot be

@@ -119,7 +119,7 @@ Identify: TypeAlias = Callable[[str, str, Scope], Awaitable[Identified]]
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """What a form carries, sealed. With a `person`, they are who they say, and are asked for consent."""
+    """The sealed content of a form. With a `person`, they are who they say, and are asked for consent."""
 
     request: authorization.CodeRequest
     client: Client

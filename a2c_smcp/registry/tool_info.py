@@ -56,7 +56,7 @@ def read_tool_info(tool: Any) -> ToolInfo:
 
 
 def ui_of(listing: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What MCP Apps says of a tool, in a listing of it: its page, and who may call it."""
+    """The metadata of MCP Apps in a listing of a tool: its page, and who may call it."""
     meta = listing.get("_meta")
     ui = meta.get("ui") if isinstance(meta, Mapping) else None
     return ui if isinstance(ui, Mapping) else {}

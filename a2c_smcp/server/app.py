@@ -381,7 +381,7 @@ class SMCPApp:
         return merged([own, *(page.decode() for page in pages.values() if page), f"# HELP a2c_node_up\n{down}"])
 
     def _health(self) -> dict[str, str]:
-        """What is wrong, beside the status. This page asks for no key: the log names files and entries."""
+        """The faults, beside the status. This page asks for no key: the log names files and entries."""
         audit = self._audit.file.trouble if self._audit else ""
         keys = _NOT_RELOADED if self._auth.trouble else ""
         return {"status": "ok", **({"audit": audit} if audit else {}), **({"keys": keys} if keys else {})}

@@ -180,7 +180,7 @@ def _server_way(settings: BridgeCommandOptions) -> ServerWay | None:
 
 
 def _about(settings: BridgeCommandOptions) -> Sequence[str]:
-    """What bridges that share one have in common, beside the key."""
+    """The common identity of bridges that share one, beside the key."""
     link = settings.link
     files = [str(path and path.resolve()) for path in (link.ca, link.cert, link.cert_key)]
     return [settings.url, settings.office, settings.name, settings.e2e, str(link.proxy), *files]

@@ -241,7 +241,7 @@ class MCPClientOptions:
     ] = "off"
 
     def sign_in_options(self, admission: AdmissionOptions, host: str, redis: str | None) -> SignInOptions | None:
-        """How people sign in their MCP clients; `None` if they cannot. Raises `WrongUse`."""
+        """The options of sign-in; `None` if nobody can sign in. Raises `WrongUse`."""
         if not self.sign_in:
             if self.public_url or self.client_host:
                 raise WrongUse("--public-url and --client-host have no meaning without --sign-in", "Give it too.")

@@ -210,7 +210,7 @@ def _add_all(parent: ElementTree.Element, fields: Mapping[str, Any]) -> None:
 
 
 class System(NamedTuple):
-    """How a system knows services. The functions return commands; a `logs` of `None` means the service's own file."""
+    """The services of a system. The functions return commands; a `logs` of `None` means the service's own file."""
 
     render: Callable[[Service], str]
     file: Callable[[Service], Path]

@@ -219,7 +219,7 @@ def _last_error(said: str) -> str:
 
 
 async def _npm(spec: PackageSpec, folder: Path, *words: str) -> Any:
-    """What npm answers, in JSON."""
+    """The answer of npm, read from JSON."""
     options = ("--json", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1", "--loglevel=error")
     code, out, err = await _run([_tool("npm", "Node.js with npm"), *words, *options], folder)
     with suppress(ValueError):

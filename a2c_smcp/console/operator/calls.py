@@ -190,7 +190,7 @@ class KeysPage:
         return joined(note, missing_note(view, missing), row_table(view, columns, rows, "There are no keys."))
 
     async def _grants(self, view: View) -> Html:
-        """What people have allowed MCP clients."""
+        """The grants of people to MCP clients."""
         words, operations = view.words, self._state.operations
         if operations.grants is None:
             return joined()

@@ -138,7 +138,7 @@ class KeyRow(msgspec.Struct):
 
 
 class GrantRow(msgspec.Struct):
-    """What a person has allowed an MCP client. `domain` is proved; the name is what the client says of itself."""
+    """A grant of a person to an MCP client. `domain` is proved; the name is what the client says of itself."""
 
     id: str
     principal: str

@@ -292,7 +292,7 @@ class Operations:
         return sorted(rows, key=lambda row: row.place), answers.missing
 
     async def all_grants(self) -> list[GrantRow]:
-        """What people have allowed MCP clients, if they can sign in here."""
+        """The grants of people to MCP clients, if they can sign in here."""
         grants = await self.grants.all() if self.grants else []
         return [
             GrantRow(

@@ -157,7 +157,7 @@ class AuthenticationProvider(ABC):
 
 
 def changes_of_keys(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
-    """What a reload has changed, in words: "2 keys added, 1 removed"."""
+    """Changes of a reload, in words: "2 keys added, 1 removed"."""
     counts = {
         "added": len(after.keys() - before.keys()),
         "removed": len(before.keys() - after.keys()),

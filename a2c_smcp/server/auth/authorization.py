@@ -87,7 +87,7 @@ class GrantHolder(msgspec.Struct, frozen=True):
 
 
 class CodeRequest(msgspec.Struct, frozen=True):
-    """What a client asks a person for: a code for one office, sent to one of its redirects."""
+    """A request of a client to a person: for a code for one office, sent to one of its redirects."""
 
     client: str
     redirect: str
@@ -219,7 +219,7 @@ def _is_at_other_port(redirect: str, known: str) -> bool:
 
 
 def request_of(query: Mapping[str, str], client: Client, public_url: str) -> CodeRequest:
-    """What a client asks for. Its redirect must have been checked. Raises `OAuthError`."""
+    """The request in a query. Its redirect must have been checked. Raises `OAuthError`."""
     if query.get("response_type") != "code":
         raise OAuthError("unsupported_response_type", "response_type: only code is known")
     if query.get("response_mode", "query") != "query":

@@ -49,12 +49,12 @@ _CHECKED_EVERY = 10.0
 _USE_NOTED_EVERY = 60.0
 _LINK, _PASS = "a2c_link_", "a2c_seat_"
 GRANT = "grant-"
-"""How the ids of grants begin where keys are listed, too."""
+"""The beginning of ids of grants, where keys are listed, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignIn:
-    """How people sign in their MCP clients, for `Settings`.
+    """The sign-in of MCP clients, for `Settings`.
 
     `public_url` is the origin at which clients reach the Server, such as `https://hub.example.com`. Grants are kept in
     `file`; without one in the store that nodes share, else until the process ends. `private_clients` are hosts inside
@@ -154,7 +154,7 @@ class KeptInFile:
 
 
 class OneTimeLink(msgspec.Struct, frozen=True):
-    """What a one-time link opens: an office, for a principal."""
+    """A one-time link: it opens an office, for a principal."""
 
     person: GrantHolder
     office: str

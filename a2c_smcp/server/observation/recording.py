@@ -1,4 +1,4 @@
-"""What a Server records: the audit file, metrics for Prometheus, and spans of calls.
+"""The records of a Server: the audit file, metrics for Prometheus, and spans of calls.
 
 The audit file has an entry for everything that happens, and it is in the file before the answer leaves.
 
