@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 
 from tests.stage.bridge import BridgedOffice, Heard, all_tools, subscribed, until_listed
 from tests.stage.keys import write_keys
 from tests.stage.texts import text_of
 from tests.stage.windows import alone, holder_files, windows
-from tests.waiting import until
+from tests.waiting import until, until_it_goes
 
 pytestmark = pytest.mark.covers("bridge-through-server")
 
@@ -168,8 +168,15 @@ async def test_who_has_another_key_is_told_why_and_goes_on_when_the_office_is_fr
 
 
 async def until_status(client: Client, text: str) -> None:
-    while text not in await status(client):  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+    """A call in the moment in which the key ends may be answered with an error."""
+
+    async def says() -> None:
+        try:
+            assert text in await status(client)
+        except MCPError as error:
+            raise AssertionError from error
+
+    await until_it_goes(says)
 
 
 @pytest.mark.parametrize("words", [("--name", "other"), ("--one-for-all", "on"), ("--timeout", "60")])

@@ -20,7 +20,6 @@ from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from tests.computer.supervised import SERVERS, eventually, managed, session, start_and_stop, text_of
 from tests.mcp_host.sandboxed import burglar, sandboxed
 from tests.stage.cases import cases
-from tests.waiting import until
 
 pytestmark = pytest.mark.covers("sandbox")
 linux_only = pytest.mark.skipif(not possible().files, reason="this kernel has no Landlock that covers files")
@@ -314,9 +313,9 @@ def test_git_reads_its_configuration_where_the_sandbox_allows_it(tmp_path: Path)
         assert "GIT_CONFIG_GLOBAL" not in plan(env={"HOME": str(tmp_path)}, **box).environment
 
 
-NPX = """#!/bin/sh
+NPX = f"""#!/bin/sh
 mkdir -p "$HOME/.npm/_cacache/tmp" || exit 243
-exec /usr/bin/env python3 "$@"
+exec "{sys.executable}" "$@"
 """
 
 
@@ -339,9 +338,9 @@ async def test_a_program_that_its_sandbox_excludes_fails_once_with_the_remedy(tm
     assert status.state == "failed"
     assert f"npx changes {tmp_path / '.npm'} before it starts a server" in status.reason
     assert "`a2c-smcp add NAME --from-config` installs the package, and starts its program directly" in status.reason
-    opened = {**server, "sandbox": {"write": [str(tmp_path / ".npm")], "read": [sys.prefix]}}
+    opened = {**server, "sandbox": {"write": [str(tmp_path / ".npm")], "read": [sys.prefix, sys.base_prefix]}}
     async with managed(parse_server(opened)) as (manager, _, _events):
-        await until(lambda: manager.status()["burglar"].state == "ready")
+        assert manager.status()["burglar"].state == "ready"
 
 
 @linux_only
