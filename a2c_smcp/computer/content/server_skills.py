@@ -22,6 +22,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -40,7 +41,7 @@ from a2c_smcp.computer.content.skill import (
 from a2c_smcp.computer.content.user_skills import Draft, Staging
 from a2c_smcp.computer.hosting import HostedServers
 from a2c_smcp.errors import BadRequest, CallTimeout, NotPrivate, SkillFileNotAccessible, SMCPError
-from a2c_smcp.loops import OwnedTasks, in_thread
+from a2c_smcp.loops import OwnedTasks, in_thread, start_in_thread_async
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, if_short
 from a2c_smcp.mcp_host.sessions.session import EventKind
 from a2c_smcp.mcp_host.sessions.tool_request import LIST_SKILLS, READ_METHODS, ReadRequest
@@ -461,7 +462,7 @@ class ServerSkills:
         """
         _check_listed(listed, self.limits.files)
         try:
-            draft = await in_thread(self._staging.draft)
+            draft = await self._draft()
             try:
                 room = self.limits.all_bytes - sum(each.size for each in others)
                 async with asyncio.timeout(_LONGEST_STAGING):
@@ -497,6 +498,16 @@ class ServerSkills:
 
     async def _read(self, name: str, uri: str) -> bytes:
         return _content_of(await self._host().manager[name].requests.read(ReadRequest.of_resource(uri, _PATIENCE)))
+
+    async def _draft(self) -> Draft:
+        """A new draft. One that is made while this is cancelled is removed: nobody else knows of it."""
+        making = start_in_thread_async(self._staging.draft)
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            with suppress(OSError, NotPrivate):
+                await in_thread((await making).remove)
+            raise
 
     async def _fill(self, draft: Draft, name: str, listed: ListedSkill, room: int) -> tuple[ListedSkill, int]:
         """Write all files, unless they are read later. Returns the skill with all digests, and its size."""
