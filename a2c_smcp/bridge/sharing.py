@@ -416,6 +416,7 @@ class _Holder:
                 async with opened as bridge, self._open_door(bridge), self._own_session(bridge) as link:
                     yield link
         finally:
+            self.is_over = True  # a dial that still runs takes nothing
             self._release()
 
     async def credentials(self) -> Credentials:
@@ -428,7 +429,7 @@ class _Holder:
             self._end()
             raise Unavailable("the Server serves MCP clients itself now", outcome="not_run")
         if identity and (self._identity is None or identity.proof != self._identity.proof):
-            if not identity.file.take():
+            if self.is_over or not identity.file.take():
                 self._end()
                 raise Unavailable("another bridge of this machine has the key now", outcome="not_run")
             self._close_all()
