@@ -329,6 +329,14 @@ class AnswerTooLarge(TooLarge):
     default_outcome: ClassVar[Outcome] = "unknown"
 
 
+class Frozen(SMCPError):
+    """A person lets no request through. `details.by` is `owner` or `operator`, `details.reason` what that one wrote."""
+
+    code = 423
+    title = "Frozen"
+    default_outcome: ClassVar[Outcome] = "not_run"
+
+
 class SealedToUnknownKey(SMCPError):
     """The computer has changed its sealing key. `details.device` has the new one, signed."""
 

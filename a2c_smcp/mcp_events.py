@@ -15,12 +15,19 @@ TELL_PROGRESS_NOTIFICATION = "notify:tell_progress"
 TELL_QUESTION_NOTIFICATION = "notify:tell_question"
 TELL_QUESTION_ENDED_NOTIFICATION = "notify:tell_question_ended"
 TELL_LOG_NOTIFICATION = "notify:tell_log"
+TELL_STATE_EVENT = "server:tell_state"
+TELL_STATE_NOTIFICATION = "notify:tell_state"
 TELL_RESOURCE_EVENT = "server:tell_resource"
 TELL_RESOURCE_NOTIFICATION = "notify:tell_resource"
 UPDATE_PROMPTS_EVENT = "server:update_prompts"
 UPDATE_PROMPTS_NOTIFICATION = "notify:update_prompts"
 UPDATE_RESOURCE_LIST_EVENT = "server:update_resource_list"
 UPDATE_RESOURCE_LIST_NOTIFICATION = "notify:update_resource_list"
+UPDATE_STATE_EVENT = "server:update_state"
+UPDATE_STATE_NOTIFICATION = "notify:update_state"
+
+CallState: TypeAlias = Literal["queued", "waiting", "asked", "running"]
+"""Of a call that has not ended: `waiting` for the owner's approval, `asked` while a question of its tool is open."""
 
 AnswerAction: TypeAlias = Literal["accept", "decline", "cancel"]
 """`accept`: here is the content; `decline`: the person said no; `cancel`: the person, or nobody, answered."""
@@ -39,6 +46,7 @@ class ToolCallOptions(TypedDict, total=False):
     """Options of a tool call beside the fields of `ToolCallReq` (WIRE §9)."""
 
     progress: bool
+    states: bool
     questions: bool | Literal["result"]
     extend: bool
     blobs: bool
@@ -89,6 +97,15 @@ class TellProgressNotification(TellNotification):
     message: NotRequired[str | None]
 
 
+class TellStateNotification(TellNotification):
+    """The state of a call that was sent with `progress` or `states`. `since` is in seconds since the epoch."""
+
+    req_id: str
+    state: CallState
+    since: float
+    reason: NotRequired[str]
+
+
 class TellQuestionNotification(TellNotification, OpenQuestion):
     """An `OpenQuestion`, told."""
 
@@ -130,6 +147,13 @@ class ServerInfo(TypedDict):
     instructions: NotRequired[str]
     icons: NotRequired[list[dict[str, Any]]]
     auth: NotRequired[dict[str, Any]]
+
+
+class UpdateStateNotification(TypedDict):
+    """A computer has been frozen by its owner, or released (WIRE §11)."""
+
+    computer: str
+    frozen: bool
 
 
 class UpdateServerListNotification(TypedDict):

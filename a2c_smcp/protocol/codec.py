@@ -16,7 +16,7 @@ import msgspec
 import orjson
 
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.mcp_events import AnswerAction, LogLevel
+from a2c_smcp.mcp_events import AnswerAction, CallState, LogLevel
 from a2c_smcp.protocol.events import OLDER_FIELDS, Action, EventSpec
 from a2c_smcp.protocol.names import MAX_INSTANCE, MAX_TOOL_NAME, MAX_WINDOW_URI, MIN_INSTANCE, fault_in, fault_in_client
 from a2c_smcp.protocol.operations import MCP_OPERATIONS, Rule
@@ -228,6 +228,11 @@ _RULES: dict[str, Rule] = {
     "desktop_size": _integer_fault,
     "window": _uri_fault,
     "progress": _boolean_fault,
+    "states": _boolean_fault,
+    "frozen": _boolean_fault,
+    "state": _one_of(*get_args(CallState)),
+    "since": _number_fault,
+    "reason": _text_fault,
     "questions": lambda value: (
         None if isinstance(value, bool) or value == "result" else 'must be true, false or "result"'
     ),

@@ -9,7 +9,7 @@ from a2c_smcp.protocol.events import Action
 __all__ = ["CHECKED", "EVENTS", "Event", "rule_of"]
 
 INPUTS = "questions blobs input_responses request_state client_capabilities client"
-OPTIONS = f"{INPUTS} progress extend _meta"
+OPTIONS = f"{INPUTS} progress states extend _meta"
 ASKS = "agent req_id computer"
 SERVER = f"{ASKS} mcp_server"
 TELL = "computer office_id"
@@ -51,11 +51,13 @@ EVENTS = {
         "TellQuestionNotification", "agent req_id question_id request", f"{TELL} mcp_server tool_name approval"
     ),
     "server:tell_question_ended": Event("TellQuestionEndedNotification", "agent req_id question_id", f"{TELL} request"),
+    "server:tell_state": Event("TellStateNotification", "agent req_id state since", f"{TELL} reason"),
     "server:tell_log": Event("TellLogNotification", "agent mcp_server level data", f"{TELL} logger", "req_id"),
     "server:tell_resource": Event("TellResourceNotification", "agent mcp_server uri", TELL, "req_id"),
     "server:update_skills": Event("UpdateSkillsNotification", "computer"),
     "server:update_resource_list": Event("UpdateServerListNotification", "computer", "mcp_server"),
     "server:update_prompts": Event("UpdateServerListNotification", "computer", "mcp_server"),
+    "server:update_state": Event("UpdateStateNotification", "computer frozen"),
     "client:get_servers": Event("GetServersReq", ASKS),
     "client:get_resources": Event("GetResourcesReq", SERVER, "cursor titles"),
     "client:get_resource_templates": Event("GetResourceTemplatesReq", SERVER, "cursor"),

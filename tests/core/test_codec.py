@@ -62,8 +62,8 @@ NOT_NAMES = [
     *(f"a{invisible}b" for invisible in "\xad\u034f\u200b\u200d\u200f\u2060\u2064\ufe0f\ufeff\uffa0\u3164\U000e0041"),
 ]
 NOT_OBJECTS = [[], "{}", 0, True]
-TEXTS = ("request_state", "logger", "message", "cursor", "sealed")
-BOOLEANS = ("extend", "blobs", "binary", "titles", "approval", "seats", "as_mcp")
+TEXTS = ("request_state", "logger", "message", "cursor", "sealed", "reason")
+BOOLEANS = ("extend", "blobs", "binary", "titles", "approval", "seats", "as_mcp", "states", "frozen")
 NOT_INTEGERS = [True, False, 1.0, "1", [], {}]
 BAD: dict[str, list[Any]] = {
     **{field: [*NOT_NAMES, "x" * 129] for field in NAMES},
@@ -81,6 +81,8 @@ BAD: dict[str, list[Any]] = {
     "action": ["", "Accept", "yes", 1, True, ["accept"], {}],
     "level": ["", "INFO", "warn", 3, True, ["info"], {}],
     "total": [True, "1", [], {}],
+    "since": [True, "1", [], {}],
+    "state": ["", "Waiting", "done", 1, True, ["running"], {}],
     "data": [],
     "uri": [*NOT_NAMES, "x" * 2049],
     **{field: [] for field in OWN_CODES},
@@ -106,9 +108,12 @@ GOOD: dict[str, list[Any]] = {
     "request_state": ["", "x" * 10_000, "\n\ud800"],
     "logger": ["", "a\nb"],
     "message": ["", "a\nb"],
+    "reason": ["", "a\nb"],
     "action": ["accept", "decline", "cancel"],
     "level": ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"],
     "total": [0, 1, 0.5, 2**70],
+    "since": [0, 1.5],
+    "state": ["queued", "waiting", "asked", "running"],
     "data": [{}, [], "text", 1, None],
     "uri": ["file:///a b", "x" * 2048],
     "cursor": ["", "x" * 10_000],

@@ -27,6 +27,7 @@ CODES = {  # WIRE §3, 4008 of §1, and PROTOCOL-0.4 §1
     410: {"ResultGone", "QuestionEnded"},
     413: {"TooLarge", "AnswerTooLarge"},
     421: {"SealedToUnknownKey"},
+    423: {"Frozen"},
     426: {"SealingRequired"},
     429: {"RateLimited"},
     499: {"CallCancelled"},
@@ -44,7 +45,7 @@ CODES = {  # WIRE §3, 4008 of §1, and PROTOCOL-0.4 §1
 }
 MODULES = (errors.__name__,)
 CLASSES = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, SMCPError)]
-REFUSED = {400, 401, 403, 404, 413, 421, 426, 429, *range(4006, 4019)}
+REFUSED = {400, 401, 403, 404, 413, 421, 423, 426, 429, *range(4006, 4019)}
 """Codes of what is refused before a tool runs (WIRE §5)."""
 AFTERWARDS = {errors.ComputerLeft, errors.AnswerTooLarge}
 """What has such a code, and is said of calls that had begun."""
