@@ -410,7 +410,7 @@ def app(path: Path) -> SMCPApp:
 def console(app: SMCPApp) -> OperatorConsole:
     assert app.operations
     assert app.admin_access
-    return OperatorConsole(app.operations, app.admin_access, ADMIN)
+    return OperatorConsole(app.operations, app.admin_access)
 
 
 async def test_signing_in_to_the_operators_console_and_out_is_recorded(

@@ -21,11 +21,12 @@ from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.admin.events import EventFilter, EventReader, EventSource
 from a2c_smcp.server.admin.history import EndedRow, History, RefusalRow, Snapshot, merged
-from a2c_smcp.server.admin.keys import ServerKeys
+from a2c_smcp.server.admin.keys import ServerKeys, is_of_operator
 from a2c_smcp.server.admin.node_view import (
     CallRow,
     GrantRow,
     KeyRow,
+    KeyUses,
     MemberRow,
     NodeRow,
     NodeView,
@@ -35,6 +36,7 @@ from a2c_smcp.server.admin.node_view import (
     SessionSeen,
     page_of,
 )
+from a2c_smcp.server.auth.api_keys import OperatorKeys
 from a2c_smcp.server.auth.authentication import AuthenticationProvider
 from a2c_smcp.server.auth.authorization import GrantHolder
 from a2c_smcp.server.auth.grants import GRANT, AccessGrants
@@ -161,9 +163,10 @@ _LOOK_FOR_NODES = 2.0
 
 
 class Who(msgspec.Struct, frozen=True):
-    """An operator, as far as it is known: the address, and whether it came through the console."""
+    """An operator, by the name of the admin key; where from, and whether through the console."""
 
     address: str | None
+    name: str | None = None
     is_console: bool = False
 
 
@@ -207,9 +210,16 @@ class HeldKeys(Protocol):
 class Operations:
     """The reads and actions of operators, through any node."""
 
-    def __init__(self, view: NodeView, keys: ServerKeys, history: History, grants: AccessGrants | None) -> None:
+    def __init__(
+        self,
+        view: NodeView,
+        keys: ServerKeys,
+        admin_keys: ServerKeys,
+        history: History,
+        grants: AccessGrants | None,
+    ) -> None:
         self.view = view
-        self.keys = keys
+        self.keys, self.admin_keys = keys, admin_keys
         self.grants = grants
         self._history = history
         self.sessions: NodeSessions | None = None
@@ -282,13 +292,15 @@ class Operations:
         return sorted([*rows, *gone], key=lambda row: row.node or ""), answers.missing
 
     async def all_keys(self) -> tuple[list[KeyRow], list[Missing]]:
-        """Raises `BadRequest` if this Server has no keys."""
-        answers = await self.others.ask("credentials")
-        counts = self.view.credentials()
+        """The keys of clients, and those of operators if they are in a file.
+
+        Raises `BadRequest` if this Server has neither.
+        """
+        answers = await self.others.ask("key-uses")
+        uses = self.view.key_uses()
         for body in answers.bodies.values():
-            for credential, count in _counts.decode(body).items():
-                counts[credential] = counts.get(credential, 0) + count
-        rows = self.keys.rows(counts)
+            uses.add(_uses.decode(body))
+        rows = self._key_rows(uses)
         return sorted(rows, key=lambda row: row.place), answers.missing
 
     async def all_grants(self) -> list[GrantRow]:
@@ -358,11 +370,11 @@ class Operations:
         return seats
 
     async def create_key(self, entry: object, who: Who) -> KeyChange:
-        new, key = await self.keys.create(entry)
+        new, key = await (self.admin_keys if is_of_operator(entry) else self.keys).create(entry)
         return await self._changed("create key", who, new, key)
 
     async def expire_key(self, wanted: str, expires: float, who: Who) -> KeyChange:
-        await self.keys.expire(wanted, expires)
+        await self._keys_with(wanted).expire(wanted, expires)
         return await self._changed("expire key", who, wanted)
 
     async def new_link(self, office: str, principal: str, who: Who) -> str:
@@ -382,11 +394,11 @@ class Operations:
             grant = await self.grants.revoke(wanted)
             self.report("revoke grant", who, key=wanted, office=grant.office, target=grant.person.id)
             return KeyChange(wanted)
-        is_written = await self.keys.revoke(wanted)
+        is_written = await self._keys_with(wanted).revoke(wanted)
         return await self._changed("revoke key", who, wanted, is_written=is_written)
 
     async def rotate_key(self, wanted: str, grace: float, who: Who) -> KeyChange:
-        new, key = await self.keys.rotate(wanted, grace)
+        new, key = await self._keys_with(wanted).rotate(wanted, grace)
         await self._changed("rotate key", who, wanted)
         return await self._changed("create key", who, new, key)
 
@@ -421,19 +433,38 @@ class Operations:
     def key_row(self, wanted: str) -> KeyRow | None:
         """A key as this node knows it."""
         with suppress(BadRequest):
-            return next((row for row in self.keys.rows(self.view.credentials()) if row.id == wanted), None)
+            return next((row for row in self._key_rows(self.view.key_uses()) if row.id == wanted), None)
         return None
+
+    @property
+    def unwritable(self) -> str:
+        """Why a keys file could not be changed at first; empty if each can."""
+        return self.keys.unwritable or self.admin_keys.unwritable
+
+    def _key_rows(self, uses: KeyUses) -> list[KeyRow]:
+        if not self.admin_keys.has_file:
+            return self.keys.rows(uses)
+        with suppress(BadRequest):
+            return [*self.keys.rows(uses), *self.admin_keys.rows(uses)]
+        return self.admin_keys.rows(uses)
+
+    def _keys_with(self, wanted: str) -> ServerKeys:
+        return self.admin_keys if self.admin_keys.has(wanted) else self.keys
 
     def report(self, action: str, who: Who, **facts: str | None) -> None:
         """Report what an operator has done, here or elsewhere, such as signing in to the console."""
         via = "console" if who.is_console else "api"
-        self.view.hub.observation.report(OperatorActed(action, who.address, via, facts))
+        about = {"principal": who.name, **facts}
+        self.view.hub.observation.report(OperatorActed(action, who.address, via, about))
 
 
-def operations_of(hub: Hub, auth: AuthenticationProvider | None, grants: AccessGrants | None = None) -> Operations:
+def operations_of(
+    hub: Hub, auth: AuthenticationProvider | None, operators: OperatorKeys, grants: AccessGrants | None = None
+) -> Operations:
     """The operations of a Server whose clients are admitted by `auth`."""
     view = NodeView(hub)
-    return Operations(view, ServerKeys(auth, hub.reload, hub.keep_withheld), History(view.node), grants)
+    keys, admin_keys = (ServerKeys(provider, hub.reload, hub.keep_withheld) for provider in (auth, operators))
+    return Operations(view, keys, admin_keys, History(view.node), grants)
 
 
 def _chosen(
@@ -462,14 +493,15 @@ def offices_of(rows: Iterable[MemberRow]) -> list[OfficeRow]:
 def _is_same(one: KeyRow | None, other: KeyRow | None) -> bool:
     if one is None or other is None:
         return one is other
-    return msgspec.structs.replace(one, connections=0) == msgspec.structs.replace(other, connections=0)
+    unused = KeyUses(0.0, {}, {})
+    return one.with_uses(unused) == other.with_uses(unused)
 
 
 _members = msgspec.json.Decoder(list[MemberRow])
 _calls = msgspec.json.Decoder(list[CallRow])
 _history = msgspec.json.Decoder(Snapshot)
 _node = msgspec.json.Decoder(NodeRow)
-_counts = msgspec.json.Decoder(dict[str, int])
+_uses = msgspec.json.Decoder(KeyUses)
 _seen = msgspec.json.Decoder(SessionSeen)
 _key = msgspec.json.Decoder(KeyRow | None)
 _change = msgspec.json.Decoder(KeyChange | None)

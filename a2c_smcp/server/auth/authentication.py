@@ -40,6 +40,9 @@ MAX_CREDENTIAL = 16_384
 """The longest credential that is read, in characters."""
 
 
+OPERATOR_ROLES = frozenset({"viewer", "operator"})
+"""A viewer sees all that operators see, and changes nothing."""
+
 _MCP = "mcp:"
 _DIGEST = "sha256:"
 
@@ -71,6 +74,11 @@ class Principal:
     credential: str = field(default="", compare=False)
     device: str | None = None
     token: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def is_operator(self) -> bool:
+        """True for the holder of an admin key, who has no place in an office."""
+        return bool(self.roles and self.roles <= OPERATOR_ROLES)
 
     @property
     def expired(self) -> bool:
@@ -285,6 +293,25 @@ def _judge(answer: object, *, late: bool) -> Principal:
 def _matches(name: str, patterns: frozenset[str] | None) -> bool:
     return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
 
+
+class CredentialUses:
+    """When each credential was used last, by its id. Those that were used long ago are discarded.
+
+    A credential that is not in `last` was not used after `since`.
+    """
+
+    def __init__(self) -> None:
+        self.since = time.time()
+        self.last: dict[str, float] = {}
+
+    def note(self, credential: str) -> None:
+        self.last.pop(credential, None)
+        self.last[credential] = time.time()
+        if len(self.last) > _MOST_USES:
+            self.since = self.last.pop(next(iter(self.last)))
+
+
+_MOST_USES = 10_000
 
 # Letting clients in: a clear yes of the provider, and for a bound key or token the proof of its device (WIRE §10).
 #
