@@ -23,7 +23,7 @@ from a2c_smcp.loops import run_program
 _PATH = "/admin/api"
 _PATIENCE = aiohttp.ClientTimeout(total=20.0, sock_connect=5.0)
 _STREAMING = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
-_SWITCH_ON = "Start it with --admin-key KEY or A2C_SERVER_ADMIN_KEY, or correct --url."
+_SWITCH_ON = "Start it with --admin-keys-file FILE or A2C_SERVER_ADMIN_KEY, or correct --url."
 _BAD_REQUEST, _UNAUTHENTICATED, _NOT_FOUND = 400, 401, 404
 _LONGEST_LINE = 1024 * 1024
 
@@ -39,7 +39,7 @@ class AdminClient:
 
     url: options.Url = options.DEFAULT_URL
     admin_key: Annotated[
-        str | None, options.option("A2C_ADMIN_KEY", "--admin-key", "The admin key of the Server, not an API key.")
+        str | None, options.option("A2C_ADMIN_KEY", "--admin-key", "Your admin key, or that of the Server.")
     ] = field(default=None, repr=False)
     ca: options.CA = None
 
@@ -48,7 +48,7 @@ class AdminClient:
         if not self.admin_key:
             raise WrongUse(
                 "The admin key of the Server is missing",
-                "Give the one that the Server was started with, by --admin-key or A2C_ADMIN_KEY.",
+                "Give your own, or that of the Server, by --admin-key or A2C_ADMIN_KEY.",
             )
         if warning := options.exposed(self.url, self.admin_key):
             Terminal().show(". ".join(warning), "yellow")
@@ -153,8 +153,10 @@ def _refused(method: str, status: int, text: str, place: str) -> Failed | WrongU
     if status == _UNAUTHENTICATED:
         return Failed(
             f"{place} does not accept this admin key",
-            "Give the one that the Server was started with, by --admin-key or A2C_ADMIN_KEY; an API key does not do.",
+            "Give your own, or that of the Server, by --admin-key or A2C_ADMIN_KEY; an API key does not do.",
         )
+    if status == NotAuthorised.code:
+        return Failed(message, "Give the admin key of an operator by --admin-key or A2C_ADMIN_KEY.")
     if status == _NOT_FOUND and "/socket.io/" in message:
         return Failed(f"The operator's interface of {place} is switched off", _SWITCH_ON)
     if (method, status) == ("GET", _BAD_REQUEST):  # a filter, in the words of the command line

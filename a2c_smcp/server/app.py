@@ -365,6 +365,8 @@ class SMCPApp:
             case "" if "text/html" in request.header(b"accept"):
                 console = HttpResponse(303, ((b"location", f"{CONSOLE_PATH}/".encode()),), b"")
                 return console if self.is_mounted(CONSOLE_PATH) else FRONT_PAGE
+            case "" if request.method in ("GET", "HEAD"):
+                return json_response(200, self._about())
             case "/healthz":
                 return json_response(200, self._health())
             case "/readyz":
@@ -386,6 +388,12 @@ class SMCPApp:
             return own
         down = "".join(f'a2c_node_up{{node="{node}"}} 0\n' for node, page in pages.items() if page is None)
         return merged([own, *(page.decode() for page in pages.values() if page), f"# HELP a2c_node_up\n{down}"])
+
+    def _about(self) -> dict[str, str]:
+        """Tells programs what this is, and where to go on."""
+        mounted = {"mcp": "/mcp/<office>", "console": f"{CONSOLE_PATH}/"}
+        more = {name: path for name, path in mounted.items() if self.is_mounted(path.partition("<")[0].rstrip("/"))}
+        return {"server": "a2c-smcp", "socket.io": "/socket.io/", "health": "/healthz", "ready": "/readyz", **more}
 
     def _health(self) -> dict[str, str]:
         """The faults, beside the status. This page asks for no key: the log names files and entries."""

@@ -173,9 +173,8 @@ class KeysPage:
         except BadRequest as error:
             return tag("p", error.about, class_="empty")
         columns = (
-            *("Principal", "Key", "Offices", "Roles", "Names"),
-            *("Expires (UTC)", "Last use (UTC)", "Connections", "Action"),
-        )
+            "Principal", "Key", "Offices", "Roles", "Names", "Expires (UTC)", "Last use (UTC)", "Connections", "Action",
+        )  # fmt: skip
         rows = [
             (
                 f"key-{row.id}",
@@ -246,13 +245,11 @@ class KeysPage:
             option = "--admin-key" if row.is_admin_key else "--api-key"
             return tag("span", words("given with {option}", option=option), class_="soft small")
         ends = words("{count} connections of {principal} end at once.", count=row.connections, principal=row.principal)
-        choices = {
-            "Replace": ("/keys/rotate", words("A new key is shown to you. This one works for one more hour.")),
-            "Expire now": ("/keys/expire", ends),
-            "Revoke": ("/keys/revoke", f"{ends} {words('The key is deleted.')}"),
-        }
+        later = words("A new key is shown to you. This one works for one more hour.")
         return joined(
-            asked_twice(view, what, says, action, fields, key=row.id) for what, (action, says) in choices.items()
+            asked_twice(view, "Replace", later, "/keys/rotate", fields, key=row.id),
+            asked_twice(view, "Expire now", ends, "/keys/expire", fields, key=row.id),
+            asked_twice(view, "Revoke", f"{ends} {words('The key is deleted.')}", "/keys/revoke", fields, key=row.id),
         )
 
     def _new(self, view: View) -> Html:

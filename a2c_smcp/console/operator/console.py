@@ -304,16 +304,18 @@ def _account(view: View) -> Html:
     assert session
     assert session.operator
     key, since = session.operator, session.ends - _LONGEST
-    rights = "sees all, and changes nothing" if session.role == "viewer" else "sees all, and may change it"
-    facts = {
+    account = {
         "Name": key.id,
-        "Role": f"{words(session.role)}: {words(rights)}",
+        "Role": f"{words(session.role)}: {words(_RIGHTS[session.role])}",
         "Key": key.credential,
         "Expires (UTC)": words("never") if key.expires is None else date_time(key.expires),
         "Signed in (UTC)": date_time(since),
     }
-    pairs = [joined(tag("dt", words(name)), tag("dd", fact)) for name, fact in facts.items()]
+    pairs = [joined(tag("dt", words(name)), tag("dd", fact)) for name, fact in account.items()]
     return tag("dl", *pairs, class_="values")
+
+
+_RIGHTS = {"viewer": "sees all, and changes nothing", "operator": "sees all, and may change it"}
 
 
 def _place_of(scope: Scope) -> str:

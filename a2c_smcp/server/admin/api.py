@@ -97,9 +97,6 @@ class AdminKeyRefused(AuthenticationProvider):
         presented = [self._keys.holder_of(key) for key in credentials(auth, headers)]
         return False if any(presented) else await self._provider.authenticate(sio, environ, auth, headers)
 
-    def valid(self, principal: Principal) -> bool:
-        return self.current(principal) is not None
-
     def current(self, principal: Principal) -> Principal | None:
         return (self._keys if principal.is_operator else self._provider).current(principal)
 
@@ -228,9 +225,11 @@ class AdminAPI:
         await _send_json(send, handler(query))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
+        keeping = asyncio.create_task(self._operations.keep_uses())
         while True:
             event = (await receive())["type"]
             if event == "lifespan.shutdown":
+                await cancel_and_wait(keeping)
                 await self._operations.close()
             await send({"type": f"{event}.complete"})
             if event == "lifespan.shutdown":

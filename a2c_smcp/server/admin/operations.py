@@ -37,7 +37,7 @@ from a2c_smcp.server.admin.node_view import (
     page_of,
 )
 from a2c_smcp.server.auth.api_keys import OperatorKeys
-from a2c_smcp.server.auth.authentication import AuthenticationProvider
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, CredentialUses
 from a2c_smcp.server.auth.authorization import GrantHolder
 from a2c_smcp.server.auth.grants import GRANT, AccessGrants
 from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
@@ -160,6 +160,7 @@ Row = TypeVar("Row")
 Placed = TypeVar("Placed", MemberRow, CallRow, EndedRow, RefusalRow)
 
 _LOOK_FOR_NODES = 2.0
+_USES, _USES_SOON, _USES_EVERY, _USES_LAST = "key-uses", 1.0, 60.0, 366 * 86400.0
 
 
 class Who(msgspec.Struct, frozen=True):
@@ -227,6 +228,18 @@ class Operations:
         self.others = OtherNodes(as_shared(view.hub.directory))
         self.source = EventSource(view.hub.observation, view.node)
         view.hub.observation.record(history.record)
+
+    async def keep_uses(self) -> None:
+        """Keep the uses of keys in the store that nodes share, so that they outlast this node."""
+        uses, shared = self.view.hub.uses, as_shared(self.view.hub.directory)
+        while shared:
+            pause = _USES_SOON
+            with suppress(Unavailable):
+                before = await shared.kept(_USES)
+                uses.learn(_kept_uses.decode(before) if before else uses)
+                await shared.swap(_USES, before, msgspec.json.encode(uses).decode(), _USES_LAST)
+                pause = _USES_EVERY
+            await asyncio.sleep(pause)
 
     async def close(self) -> None:
         self.source.end_all()
@@ -502,6 +515,7 @@ _calls = msgspec.json.Decoder(list[CallRow])
 _history = msgspec.json.Decoder(Snapshot)
 _node = msgspec.json.Decoder(NodeRow)
 _uses = msgspec.json.Decoder(KeyUses)
+_kept_uses = msgspec.json.Decoder(CredentialUses)
 _seen = msgspec.json.Decoder(SessionSeen)
 _key = msgspec.json.Decoder(KeyRow | None)
 _change = msgspec.json.Decoder(KeyChange | None)

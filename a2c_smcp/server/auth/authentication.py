@@ -18,6 +18,8 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
+import msgspec
+
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import (
@@ -294,21 +296,30 @@ def _matches(name: str, patterns: frozenset[str] | None) -> bool:
     return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-class CredentialUses:
+class CredentialUses(msgspec.Struct):
     """When each credential was used last, by its id. Those that were used long ago are discarded.
 
     A credential that is not in `last` was not used after `since`.
     """
 
-    def __init__(self) -> None:
-        self.since = time.time()
-        self.last: dict[str, float] = {}
+    since: float = msgspec.field(default_factory=time.time)
+    last: dict[str, float] = msgspec.field(default_factory=dict)
 
     def note(self, credential: str) -> None:
         self.last.pop(credential, None)
         self.last[credential] = time.time()
-        if len(self.last) > _MOST_USES:
-            self.since = self.last.pop(next(iter(self.last)))
+        self._discard()
+
+    def learn(self, kept: CredentialUses) -> None:
+        """Take over what nodes have kept."""
+        newest = {name: max(at, self.last.get(name, at)) for name, at in kept.last.items()}
+        self.last = dict(sorted((self.last | newest).items(), key=lambda use: use[1]))
+        self.since = min(self.since, kept.since)
+        self._discard()
+
+    def _discard(self) -> None:
+        while len(self.last) > _MOST_USES:
+            self.since = max(self.since, self.last.pop(next(iter(self.last))))
 
 
 _MOST_USES = 10_000
