@@ -118,10 +118,7 @@ class AdminClient:
                 if not response.ok and api != _PATH:
                     raise _link_refused(response.status, await response.text(), place)
                 if not response.ok:
-                    text = await response.text()
-                    if api != _PATH:
-                        raise _no_link(response.status, text, place)
-                    raise _refused(method, response.status, text, place)
+                    raise _refused(method, response.status, await response.text(), place)
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             why = f"{place} cannot be reached, {cause_of(error) or type(error).__name__}"
@@ -162,21 +159,6 @@ def _refused(method: str, status: int, text: str, place: str) -> Failed | WrongU
     if (method, status) == ("GET", _BAD_REQUEST):  # a filter, in the words of the command line
         return WrongUse(message, "Correct that, and try again.")
     return Failed(message, "`a2c-smcp office ls` and `a2c-smcp key ls` show what there is.")
-
-
-def _no_link(status: int, text: str, place: str) -> Failed:
-    """The refusal of a link for the holder of a key."""
-    if status == _UNAUTHENTICATED:
-        return Failed(
-            f"{place} does not accept this key", "Give an API key of this Server, by --api-key or A2C_API_KEY."
-        )
-    try:
-        why = str(json.loads(text)["error_description"])
-    except (ValueError, TypeError, KeyError):
-        return Failed(
-            f"Nobody signs in at {place} (status {status})", "Start it with --mcp --sign-in, or correct --url."
-        )
-    return Failed(why, "Name an --office that this key may use as an agent.")
 
 
 # Times, durations and sizes in tables, and lines for events.

@@ -196,6 +196,7 @@ class Hub:
         try:
             yield
         finally:
+            self.uses.note(principal.credential)
             self.visits.discard(visit)
             visit.stop_expiry()
 

@@ -148,9 +148,8 @@ def add(*, wanted: KeyEntry, client: AdminClient, as_json: options.AsJSON = Fals
 _Key = Annotated[str, typer.Argument(metavar="ID", help="The id of the key, as `ls` shows it.", show_default=False)]
 _GRANT_COLUMNS = ("grant", "principal", "office", "client", "domain", "since", "last use")
 _COLUMNS = (
-    *("id", "principal", "offices", "roles", "names", "expires", "connections", "last use"),
-    *("device", "kept in"),
-)
+    "id", "principal", "offices", "roles", "names", "expires", "connections", "last use", "device", "kept in",
+)  # fmt: skip
 
 
 @key.command()
@@ -295,11 +294,9 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     expires = f"expired {moment(row['expires'])}" if row["expired"] else moment(row["expires"]) or "never"
     is_admin_key = {"viewer", "operator"} & {*(row["roles"] or ())}
     places = ("--admin-key", "admin keys file") if is_admin_key else ("--api-key", "keys file")
-    place = places[0] if row["fixed"] else places[1]
     known = f"{ago(row['last_use'])} ago" if row["last_use"] else f"not since {moment(row['uses_since'])}"
-    used = "now" if row["connections"] else known
-    device = (row["device"] or "")[:12]
-    return row["id"], row["principal"], *scope, expires, str(row["connections"]), used, device, place
+    uses = str(row["connections"]), "now" if row["connections"] else known
+    return row["id"], row["principal"], *scope, expires, *uses, (row["device"] or "")[:12], places[not row["fixed"]]
 
 
 def _grant_cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -211,18 +211,12 @@ class HeldKeys(Protocol):
 class Operations:
     """The reads and actions of operators, through any node."""
 
-    def __init__(
-        self,
-        view: NodeView,
-        keys: ServerKeys,
-        admin_keys: ServerKeys,
-        history: History,
-        grants: AccessGrants | None,
-    ) -> None:
+    def __init__(self, view: NodeView, keys: Sequence[ServerKeys], grants: AccessGrants | None) -> None:
+        """`keys` are those of clients, and those of operators."""
         self.view = view
-        self.keys, self.admin_keys = keys, admin_keys
+        self.keys, self.admin_keys = keys
         self.grants = grants
-        self._history = history
+        self._history = history = History(view.node)
         self.sessions: NodeSessions | None = None
         self.new_keys: HeldKeys | None = None
         self.others = OtherNodes(as_shared(view.hub.directory))
@@ -235,6 +229,8 @@ class Operations:
         while shared:
             pause = _USES_SOON
             with suppress(Unavailable):
+                for credential in self.view.key_uses().connections:
+                    uses.note(credential)
                 before = await shared.kept(_USES)
                 uses.learn(_kept_uses.decode(before) if before else uses)
                 await shared.swap(_USES, before, msgspec.json.encode(uses).decode(), _USES_LAST)
@@ -475,9 +471,8 @@ def operations_of(
     hub: Hub, auth: AuthenticationProvider | None, operators: OperatorKeys, grants: AccessGrants | None = None
 ) -> Operations:
     """The operations of a Server whose clients are admitted by `auth`."""
-    view = NodeView(hub)
-    keys, admin_keys = (ServerKeys(provider, hub.reload, hub.keep_withheld) for provider in (auth, operators))
-    return Operations(view, keys, admin_keys, History(view.node), grants)
+    keys = [ServerKeys(provider, hub.reload, hub.keep_withheld) for provider in (auth, operators)]
+    return Operations(NodeView(hub), keys, grants)
 
 
 def _chosen(
