@@ -213,7 +213,7 @@ async def test_workers_share_sessions_of_admin_keys_and_none_outlasts_its_key(pl
     refused.refused(1, "'ann' is a viewer")
     made = await place.run("key", "add", "--principal", "eve", "--role", "viewer", **environ, A2C_ADMIN_KEY=BOSS)
     listed = (await place.run("key", "ls", **environ, A2C_ADMIN_KEY=made.out.strip())).out
-    assert [*re.findall(r"(ann|boss|eve) +any +(\w+)", listed)] == [
+    assert [*re.findall(r"(ann|boss|eve) +– +(\w+)", listed)] == [
         *(("ann", "viewer"), ("boss", "operator"), ("eve", "viewer")),
     ]
     assert (await place.run("key", "revoke", ANNS, **environ, A2C_ADMIN_KEY=BOSS)).code == 0

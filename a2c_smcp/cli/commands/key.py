@@ -290,9 +290,9 @@ def _warn_differing(changed: dict[str, Any]) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    scope = (", ".join(row[name] or ("any",)) for name in ("offices", "roles", "names"))
+    is_admin_key = bool({"viewer", "operator"} & {*(row["roles"] or ())})
+    scope = (", ".join(row[name] or ("–" if is_admin_key else "any",)) for name in ("offices", "roles", "names"))
     expires = f"expired {moment(row['expires'])}" if row["expired"] else moment(row["expires"]) or "never"
-    is_admin_key = {"viewer", "operator"} & {*(row["roles"] or ())}
     places = ("--admin-key", "admin keys file") if is_admin_key else ("--api-key", "keys file")
     known = f"{ago(row['last_use'])} ago" if row["last_use"] else f"not since {moment(row['uses_since'])}"
     uses = str(row["connections"]), "now" if row["connections"] else known

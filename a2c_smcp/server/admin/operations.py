@@ -403,8 +403,9 @@ class Operations:
             grant = await self.grants.revoke(wanted)
             self.report("revoke grant", who, key=wanted, office=grant.office, target=grant.person.id)
             return KeyChange(wanted)
+        row = self.key_row(wanted)
         is_written = await self._keys_with(wanted).revoke(wanted)
-        return await self._changed("revoke key", who, wanted, is_written=is_written)
+        return await self._changed("revoke key", who, wanted, is_written=is_written, revoked=row)
 
     async def rotate_key(self, wanted: str, grace: float, who: Who) -> KeyChange:
         new, key = await self._keys_with(wanted).rotate(wanted, grace)
@@ -412,11 +413,19 @@ class Operations:
         return await self._changed("create key", who, new, key)
 
     async def _changed(
-        self, action: str, who: Who, wanted: str, key: str | None = None, *, is_written: bool = True
+        self,
+        action: str,
+        who: Who,
+        wanted: str,
+        key: str | None = None,
+        *,
+        is_written: bool = True,
+        revoked: KeyRow | None = None,
     ) -> KeyChange:
         """Puts the changed file in force on all nodes, and says which of them have another one."""
         row = self.key_row(wanted)
-        self.report(action, who, key=wanted, target=row.principal if row else None)
+        of = row or revoked
+        self.report(action, who, key=wanted, target=of.principal if of else None)
         withheld = {} if is_written else {"withheld": wanted}
         answers = await self.others.ask("reload", method="POST", key=wanted, **withheld)
         differing = [node for node, body in answers.bodies.items() if not _is_same(_key.decode(body), row)]
