@@ -421,7 +421,7 @@ async def test_a_new_key_comes_with_a_command_for_the_url_that_the_browser_knows
     assert row["roles"] == ["viewer"]
     listed = (await visitor.get(f"{CONSOLE_PATH}/keys")).body
     assert "soon" in listed
-    assert "connections of ann end at once." in listed
+    assert "Connections of ann that end at once: 0." in listed
 
 
 async def test_a_program_at_the_root_is_told_what_this_is(hub: Hub, serve: Callable[..., Any]) -> None:

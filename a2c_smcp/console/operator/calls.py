@@ -244,7 +244,9 @@ class KeysPage:
         if row.fixed:
             option = "--admin-key" if row.is_admin_key else "--api-key"
             return tag("span", words("given with {option}", option=option), class_="soft small")
-        ends = words("{count} connections of {principal} end at once.", count=row.connections, principal=row.principal)
+        ends = words(
+            "Connections of {principal} that end at once: {count}.", count=row.connections, principal=row.principal
+        )
         later = words("A new key is shown to you. This one works for one more hour.")
         return joined(
             asked_twice(view, "Replace", later, "/keys/rotate", fields, key=row.id),

@@ -223,7 +223,7 @@ class OperatorConsole:
                 keys.page,
                 keys.new_page,
                 offices.office_page,
-                Page(ACCOUNT_PATH, "Your account", {"account": _account}, frozenset(), is_live=False),
+                Page(ACCOUNT_PATH, "Your account", {"account": _account}, frozenset()),
             ],
             {path: self._refused_to_viewers(action) for path, action in {**offices.actions, **keys.actions}.items()},
             open_actions={"/sign-in": self._sign_in} if has_form else {},
