@@ -182,9 +182,9 @@ class SMCPApp:
 
     def _serve_operators(self, keys: OperatorKeys) -> None:
         from a2c_smcp.server.admin.api import ADMIN_PATH, AdminAPI
-        from a2c_smcp.server.admin.operations import operations_of
+        from a2c_smcp.server.admin.operations import Operations
 
-        self.operations = operations_of(self.hub, self.settings.auth, keys, self.grants)
+        self.operations = Operations(self.hub, self.settings.auth, keys, self.grants)
         self.admin_access = AdminAccess(keys, self.sessions.slowed, self.hub.refuse_handshake)
         self.mount(AdminAPI(self.operations, self.admin_access), ADMIN_PATH, has_cors=False)
         if why := self.operations.unwritable:

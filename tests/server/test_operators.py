@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -225,16 +224,21 @@ async def test_workers_share_sessions_of_admin_keys_and_none_outlasts_its_key(pl
     assert [key for key in (ANN, BOSS, made.out.strip()) if key in told] == []
 
 
-async def test_an_expired_key_ends_its_streams_and_opens_nothing_more(
-    serve: Callable[..., Any], http: Http, tmp_path: Path
-) -> None:
-    ends = datetime.now(UTC) + timedelta(seconds=3)
-    hub = await serve(admin_keys_file=admin_keys(tmp_path, expires=ends.isoformat()))
-    async with streaming(http, f"{hub.url}/admin/api/events", Authorization=f"Bearer {ANN}") as ended:
-        await ended()
-    assert datetime.now(UTC) >= ends
+async def test_an_expired_key_ends_its_streams_and_opens_nothing_more(hub: Hub, http: Http) -> None:
+    session = await signed_in(hub.url, ANN)
+    async with (
+        streaming(http, f"{hub.url}/admin/api/events", Authorization=f"Bearer {ANN}") as events,
+        streaming(http, f"{hub.url}/console/live", **session) as page,
+    ):
+        ends = time.time() + 0.5
+        status, changed = await ask(hub.url, "POST", f"keys/{ANNS}/expire", BOSS, json={"expires": ends})
+        assert (status, changed["row"]["expires"]) == (200, pytest.approx(ends, abs=0.01))
+        await events()
+        assert (await page()).endswith(b"event: ended\ndata: {}\n\n")
+    assert time.time() >= changed["row"]["expires"]
     status, refusal = await ask(hub.url, "GET", "offices", ANN)
     assert (status, "has expired" in refusal["message"]) == (401, True)
+    assert (await fetch(f"{hub.url}/console/", headers=session)).status == 401
     assert (await ask(hub.url, "GET", "offices", BOSS))[0] == 200
 
 

@@ -263,7 +263,7 @@ class KeysPage:
             given = tag("input", name=name, type="text", autocomplete="off", required=required, maxlength=2000)
             return tag("label", words(label), tag("span", words(help_text), class_="help"), given, class_="field")
 
-        known = _ROLES | (_OPERATORS if self._state.operations.admin_keys.has_file else {})
+        known = _ROLES | (_OPERATORS if self._state.operations.operators.file else {})
         roles = [tag("option", words(text), value=value) for value, text in known.items()]
         days = [tag("option", words(text), value=value, selected=value == "365") for value, text in _DAYS.items()]
         form = button_form(

@@ -51,16 +51,6 @@ class ServerKeys:
         rows = (_row(holder, fixed=not provider.is_in_file(holder)) for holder in provider.holders)
         return [row.with_uses(uses) for row in rows]
 
-    def has(self, wanted: str) -> bool:
-        """True if this is the id of one of the keys."""
-        provider = self._provider
-        holders = provider.holders if isinstance(provider, DefaultAuthenticationProvider) else ()
-        return any(holder.credential == wanted for holder in holders)
-
-    @property
-    def has_file(self) -> bool:
-        return isinstance(self._provider, DefaultAuthenticationProvider) and self._provider.file is not None
-
     @cached_property
     def unwritable(self) -> str:
         """Why the keys file could not be changed at first; empty if it can, or if there is none."""

@@ -163,10 +163,8 @@ class KeyUses(msgspec.Struct):
     def add(self, other: KeyUses) -> None:
         """Adds those of another node."""
         self.since = max(self.since, other.since)
-        for credential, count in other.connections.items():
-            self.connections[credential] = self.connections.get(credential, 0) + count
-        for credential, at in other.last.items():
-            self.last[credential] = max(at, self.last.get(credential, at))
+        self.connections = Counter(self.connections) + Counter(other.connections)
+        self.last |= {name: max(at, self.last.get(name, at)) for name, at in other.last.items()}
 
 
 class GrantRow(msgspec.Struct):

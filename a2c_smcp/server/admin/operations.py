@@ -211,10 +211,13 @@ class HeldKeys(Protocol):
 class Operations:
     """The reads and actions of operators, through any node."""
 
-    def __init__(self, view: NodeView, keys: Sequence[ServerKeys], grants: AccessGrants | None) -> None:
-        """`keys` are those of clients, and those of operators."""
-        self.view = view
-        self.keys, self.admin_keys = keys
+    def __init__(
+        self, hub: Hub, auth: AuthenticationProvider | None, operators: OperatorKeys, grants: AccessGrants | None = None
+    ) -> None:
+        """Clients are admitted by `auth`, and operators by their own keys."""
+        self.view = view = NodeView(hub)
+        self.keys, self.admin_keys = (ServerKeys(keys, hub.reload, hub.keep_withheld) for keys in (auth, operators))
+        self.operators = operators
         self.grants = grants
         self._history = history = History(view.node)
         self.sessions: NodeSessions | None = None
@@ -460,28 +463,21 @@ class Operations:
         return self.keys.unwritable or self.admin_keys.unwritable
 
     def _key_rows(self, uses: KeyUses) -> list[KeyRow]:
-        if not self.admin_keys.has_file:
+        if self.operators.file is None:
             return self.keys.rows(uses)
         with suppress(BadRequest):
             return [*self.keys.rows(uses), *self.admin_keys.rows(uses)]
         return self.admin_keys.rows(uses)
 
     def _keys_with(self, wanted: str) -> ServerKeys:
-        return self.admin_keys if self.admin_keys.has(wanted) else self.keys
+        is_admin_key = any(operator.credential == wanted for operator in self.operators.holders)
+        return self.admin_keys if is_admin_key else self.keys
 
     def report(self, action: str, who: Who, **facts: str | None) -> None:
         """Report what an operator has done, here or elsewhere, such as signing in to the console."""
         via = "console" if who.is_console else "api"
         about = {"principal": who.name, **facts}
         self.view.hub.observation.report(OperatorActed(action, who.address, via, about))
-
-
-def operations_of(
-    hub: Hub, auth: AuthenticationProvider | None, operators: OperatorKeys, grants: AccessGrants | None = None
-) -> Operations:
-    """The operations of a Server whose clients are admitted by `auth`."""
-    keys = [ServerKeys(provider, hub.reload, hub.keep_withheld) for provider in (auth, operators)]
-    return Operations(NodeView(hub), keys, grants)
 
 
 def _chosen(
