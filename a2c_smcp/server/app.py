@@ -177,7 +177,7 @@ class SMCPApp:
 
     @property
     def _trouble(self) -> str:
-        """Why keys could not be read again."""
+        """The reason why keys could not be read again; empty if they could."""
         return self._auth.trouble or (self.admin_access.keys.trouble if self.admin_access else "")
 
     def _serve_operators(self, keys: OperatorKeys) -> None:

@@ -37,7 +37,7 @@ class KeyRole(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyEntry:
-    """Who will hold a new key, and for what."""
+    """The holder of a new key, and what it is for."""
 
     principal: Annotated[str | None, typer.Option(help="Who will hold the key; shown in the audit log.")] = None
     office: Annotated[

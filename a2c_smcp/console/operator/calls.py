@@ -338,7 +338,7 @@ _PATTERN = frozenset("*?[")
 
 
 def start_command(row: KeyRow, url: str) -> str:
-    """What the holder of a new key runs. The key is typed in: the arguments of programs can be read by others."""
+    """The lines that the holder of a new key runs. The key is typed in: others can read the arguments of programs."""
     roles, variable = row.roles or (), "A2C_ADMIN_KEY" if row.is_admin_key else "A2C_API_KEY"
     parts = ["office", "ls"] if row.is_admin_key else ["agent", "tools"] if roles == ["agent"] else ["computer"]
     parts += ["--url", url]

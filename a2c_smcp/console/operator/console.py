@@ -191,7 +191,7 @@ _BRAND = "A2C Server"
 
 _address: ContextVar[str | None] = ContextVar("address", default=None)
 _operator: ContextVar[Principal | None] = ContextVar("operator", default=None)
-"""Who sends a form that was not refused."""
+"""The sender of a form that was not refused."""
 
 
 class OperatorConsole:

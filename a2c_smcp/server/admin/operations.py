@@ -459,7 +459,7 @@ class Operations:
 
     @property
     def unwritable(self) -> str:
-        """Why a keys file could not be changed at first; empty if each can."""
+        """The reason why a keys file could not be changed at first; empty if each can."""
         return self.keys.unwritable or self.admin_keys.unwritable
 
     def _key_rows(self, uses: KeyUses) -> list[KeyRow]:

@@ -297,7 +297,7 @@ def _matches(name: str, patterns: frozenset[str] | None) -> bool:
 
 
 class CredentialUses(msgspec.Struct):
-    """When each credential was used last, by its id. Those that were used long ago are discarded.
+    """The last use of each credential, by its id. Those that were used long ago are discarded.
 
     A credential that is not in `last` was not used after `since`.
     """
