@@ -40,7 +40,7 @@ FOLDERS = {
     "registry": "arguments progress remote remote_readable serving telemetry wheel",
     "server": (
         "admin bound_keys calls card descriptors grants greedy_clients handshake http isolation limits mcp_clients "
-        "mcp_seats mounted_apps order outcomes program proxy resume second_signal sign_in sign_in_clients "
+        "mcp_seats mounted_apps operators order outcomes program proxy resume second_signal sign_in sign_in_clients "
         "sign_in_example stalls tells told_trouble unauthenticated unwritable_keys"
     ),
     "sign_in": "signing_in tokens",

@@ -466,7 +466,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "mcp-sign-in": "With --sign-in, people sign in MCP clients, each for one office, and can end that at once.",
         "console-origin": "Each start of the owner's console has an origin that no other program can have had before.",
         "other-ports": "What a browser sends to another port of this machine opens no console.",
-        "operators": "With an admin key, operators list members, calls, nodes and keys of all nodes, and steer them.",
+        "operators": "With an admin key, operators see members, calls and keys of all nodes; all but viewers steer.",
         "mounted-apps": "Applications below its own paths answer in parts, under the limits that hold elsewhere.",
         "mounting": "It can be mounted in another application, or its namespace in another server.",
         "crowd": "500 clients that join at once all succeed.",

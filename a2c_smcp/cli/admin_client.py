@@ -23,7 +23,7 @@ from a2c_smcp.loops import run_program
 _PATH = "/admin/api"
 _PATIENCE = aiohttp.ClientTimeout(total=20.0, sock_connect=5.0)
 _STREAMING = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=60.0)
-_SWITCH_ON = "Start it with --admin-key KEY or A2C_SERVER_ADMIN_KEY, or correct --url."
+_SWITCH_ON = "Start it with --admin-keys-file FILE or A2C_SERVER_ADMIN_KEY, or correct --url."
 _BAD_REQUEST, _UNAUTHENTICATED, _NOT_FOUND = 400, 401, 404
 _LONGEST_LINE = 1024 * 1024
 
@@ -39,7 +39,7 @@ class AdminClient:
 
     url: options.Url = options.DEFAULT_URL
     admin_key: Annotated[
-        str | None, options.option("A2C_ADMIN_KEY", "--admin-key", "The admin key of the Server, not an API key.")
+        str | None, options.option("A2C_ADMIN_KEY", "--admin-key", "Your admin key, or that of the Server.")
     ] = field(default=None, repr=False)
     ca: options.CA = None
 
@@ -48,7 +48,7 @@ class AdminClient:
         if not self.admin_key:
             raise WrongUse(
                 "The admin key of the Server is missing",
-                "Give the one that the Server was started with, by --admin-key or A2C_ADMIN_KEY.",
+                "Give your own, or that of the Server, by --admin-key or A2C_ADMIN_KEY.",
             )
         if warning := options.exposed(self.url, self.admin_key):
             Terminal().show(". ".join(warning), "yellow")
@@ -118,10 +118,7 @@ class AdminClient:
                 if not response.ok and api != _PATH:
                     raise _link_refused(response.status, await response.text(), place)
                 if not response.ok:
-                    text = await response.text()
-                    if api != _PATH:
-                        raise _no_link(response.status, text, place)
-                    raise _refused(method, response.status, text, place)
+                    raise _refused(method, response.status, await response.text(), place)
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             why = f"{place} cannot be reached, {cause_of(error) or type(error).__name__}"
@@ -153,28 +150,15 @@ def _refused(method: str, status: int, text: str, place: str) -> Failed | WrongU
     if status == _UNAUTHENTICATED:
         return Failed(
             f"{place} does not accept this admin key",
-            "Give the one that the Server was started with, by --admin-key or A2C_ADMIN_KEY; an API key does not do.",
+            "Give your own, or that of the Server, by --admin-key or A2C_ADMIN_KEY; an API key does not do.",
         )
+    if status == NotAuthorised.code:
+        return Failed(message, "Give the admin key of an operator by --admin-key or A2C_ADMIN_KEY.")
     if status == _NOT_FOUND and "/socket.io/" in message:
         return Failed(f"The operator's interface of {place} is switched off", _SWITCH_ON)
     if (method, status) == ("GET", _BAD_REQUEST):  # a filter, in the words of the command line
         return WrongUse(message, "Correct that, and try again.")
     return Failed(message, "`a2c-smcp office ls` and `a2c-smcp key ls` show what there is.")
-
-
-def _no_link(status: int, text: str, place: str) -> Failed:
-    """The refusal of a link for the holder of a key."""
-    if status == _UNAUTHENTICATED:
-        return Failed(
-            f"{place} does not accept this key", "Give an API key of this Server, by --api-key or A2C_API_KEY."
-        )
-    try:
-        why = str(json.loads(text)["error_description"])
-    except (ValueError, TypeError, KeyError):
-        return Failed(
-            f"Nobody signs in at {place} (status {status})", "Start it with --mcp --sign-in, or correct --url."
-        )
-    return Failed(why, "Name an --office that this key may use as an agent.")
 
 
 # Times, durations and sizes in tables, and lines for events.

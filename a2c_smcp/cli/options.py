@@ -50,13 +50,17 @@ _ALTERNATIVES = (
 
 
 def takes_options(function: Callable[..., R]) -> Callable[..., R]:
-    """Make a Typer command of a function: a parameter that is a dataclass stands for its fields, in their order."""
-    taken = [*parameters(function)]
+    """Make a Typer command of a function: a parameter that is a dataclass stands for its fields, in their order.
+
+    The function may have a parameter `context`.
+    """
+    taken = [parameter for parameter in parameters(function) if parameter.name != "context"]
     defaults = {parameter.name: parameter.default for parameter in taken}
 
     @wraps(function)
     def run(context: typer.Context, **values: Any) -> R:
-        return from_values(function, values | {name: defaults[name] for name in outweighed(context, values)})
+        kept = values | {name: defaults[name] for name in outweighed(context, values)}
+        return from_values(function, {"context": context, **kept})
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     run.__signature__ = inspect.Signature([context, *taken])  # type: ignore[attr-defined]  # what typer reads

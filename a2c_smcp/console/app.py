@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from a2c_smcp.console.html import (
     SAFETY,
@@ -49,10 +49,13 @@ from a2c_smcp.console.pages import (
     notice_page,
     words_in,
 )
-from a2c_smcp.errors import BadRequest, SMCPError
+from a2c_smcp.errors import BadRequest, NotAuthorised, SMCPError
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.http_requests import EXTENSION
 from a2c_smcp.web import Receive, Scope, Send, until_disconnect
+
+if TYPE_CHECKING:
+    from a2c_smcp.server.auth.authentication import Principal
 
 logger = logging.getLogger(__name__)
 
@@ -255,9 +258,9 @@ class ConsoleApp:
         secret = self.sessions.use_link(first(form, "link"))
         return leads_to(view.link("/"), secret=secret) if secret else Response(401, "", "text/plain")
 
-    def let_in(self, view: View, who: str = "") -> Response:
+    def let_in(self, view: View, operator: Principal) -> Response:
         """Return the answer to a form of `open_actions` that opens a session."""
-        return leads_to(view.link("/"), secret=self.sessions.open(who))
+        return leads_to(view.link("/"), secret=self.sessions.open(operator))
 
     # Forms
 
@@ -270,7 +273,7 @@ class ConsoleApp:
         return await action(view, await read_form(receive)) or Response(204)
 
     def _failure(self, request: Request, session: ConsoleSession | None, error: SMCPError) -> Response:
-        status = 400 if isinstance(error, BadRequest) else 409
+        status = 400 if isinstance(error, BadRequest) else 403 if isinstance(error, NotAuthorised) else 409
         if request.method == "POST":
             return Response(status, error.about, "text/plain; charset=utf-8")
         view = self._view(request, session, request.path)

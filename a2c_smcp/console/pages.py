@@ -10,10 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
 
 from a2c_smcp.console.html import Child, Html, Response, joined, tag, version_of
+
+if TYPE_CHECKING:
+    from a2c_smcp.server.auth.authentication import Principal
+
+ACCOUNT_PATH = "/account"
+"""The page of an operator's own account."""
 
 # The languages of the pages. `chinese.toml` has the Chinese texts, by the English ones.
 
@@ -82,17 +88,21 @@ _MOST_LINKS, _MOST_SESSIONS = 8, 64
 
 @dataclass(eq=False, slots=True)
 class ConsoleSession:
-    """A browser that was let in. `who` is what it was let in as. `ends` is in seconds since the epoch.
+    """A browser that was let in, on a Server for an `operator`. `ends` is in seconds since the epoch.
 
     `id` names the session, and opens nothing.
     """
 
     ends: float
-    who: str = ""
+    operator: Principal | None = None
     last_used: float = 0.0
     streams: int = 0
     on_end: list[Callable[[], None]] = field(default_factory=list)
     id: str = ""
+
+    @property
+    def role(self) -> str:
+        return "".join(self.operator.roles or ()) if self.operator else ""
 
 
 class ConsoleSessions:
@@ -119,10 +129,10 @@ class ConsoleSessions:
         until = self._links.pop(_digest(secret), 0.0)
         return self.open() if until > self._clock() else None
 
-    def open(self, who: str = "") -> str:
+    def open(self, operator: Principal | None = None) -> str:
         """Return the secret of a new session."""
         secret, now = secrets.token_urlsafe(32), self._clock()
-        self.add(secret, ConsoleSession(now + self.longest, who, now))
+        self.add(secret, ConsoleSession(now + self.longest, operator, now))
         return secret
 
     def add(self, secret: str, session: ConsoleSession) -> None:
@@ -201,6 +211,11 @@ class View:
     ends: float = 0.0
     idle: float = 0.0
 
+    @property
+    def may_change(self) -> bool:
+        """True unless the reader is a viewer, whose forms would be refused."""
+        return self.session is None or self.session.role != "viewer"
+
     def link(self, path: str, **query: str) -> str:
         """Return the address of a page or an action of this console."""
         return f"{self.prefix}{path}{'?' + urlencode(query) if query else ''}"
@@ -246,8 +261,13 @@ def button_form(view: View, action: str, *children: Child, is_live: bool = True,
 
 
 def row_table(view: View, columns: Sequence[str], rows: Sequence[Sequence[Child]], empty: str = "") -> Html:
-    """Return a table of rows, each a key and its cells. `columns` and `empty`, for no rows, are English texts."""
+    """Return a table of rows, each a key and its cells. `columns` and `empty`, for no rows, are English texts.
+
+    A viewer gets no column of actions.
+    """
     words = view.words
+    if columns[-1] == "Action" and not view.may_change:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     if not rows:
         return tag("p", words("Nothing matches." if view.query.get("search") else empty), class_="empty")
     head = tag("thead", tag("tr", *(tag("th", words(column), scope="col") for column in columns)))
@@ -344,6 +364,7 @@ def _header(view: View, brand: str, pages: Mapping[str, Page], page: Page) -> Ht
         tag("a", brand, href=view.link("/"), class_="brand"),
         tag("div", menu(view, pages, page), id="menu", data_region=True),
         _connection(view) if page.is_live else None,
+        _account_link(view),
         _settings(view),
     )
 
@@ -359,6 +380,13 @@ def _menu_item(view: View, page: Page, is_this: bool) -> Html:
     badge = tag("span", count, class_="badge", data_count=count) if count else None
     current = "page" if is_this else None
     return tag("li", tag("a", view.words(page.menu), badge, href=view.link(page.path), aria_current=current))
+
+
+def _account_link(view: View) -> Html | None:
+    if not (view.session and view.session.operator):
+        return None
+    name = f"{view.session.operator.id}, {view.words(view.session.role)}"
+    return tag("a", name, href=view.link(ACCOUNT_PATH), class_="account")
 
 
 def _connection(view: View) -> Html:

@@ -13,6 +13,7 @@ from a2c_smcp.audit.file import AuditFile
 from a2c_smcp.errors import ConfigError, NotFound, SMCPError, Unavailable
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.admin.api import AdminAccess, AdminKeyRefused
+from a2c_smcp.server.auth.api_keys import OperatorKeys
 from a2c_smcp.server.auth.authentication import AllowAll, Handshake, Principal
 from a2c_smcp.server.auth.grants import AccessGrants, KeptInFile, SignedIn, SignIn
 from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
@@ -89,8 +90,9 @@ class SMCPApp:
         self._signed_in: SignedIn | None = None
         if settings.sign_in:
             auth = self._sign_in(settings.sign_in)
+        operators = _operators(settings)
         self.hub = Hub(
-            AdminKeyRefused(auth, settings.admin_key) if settings.admin_key else auth,
+            AdminKeyRefused(auth, operators) if operators else auth,
             directory=settings.directory,
             limits=settings.limits,
             require_version=settings.require_version,
@@ -98,7 +100,7 @@ class SMCPApp:
             metrics=self.metrics,
             origins=settings.origins,
         )
-        self.metrics.watch("a2c_keys_failing", lambda: bool(self._auth.trouble))
+        self.metrics.watch("a2c_keys_failing", lambda: bool(self._trouble))
         self.observation = self.hub.observation
         if settings.metrics:
             self.observation.record(CallMetrics(self.metrics))
@@ -120,8 +122,8 @@ class SMCPApp:
         self._mounts = Mounts()
         self.operations: Operations | None = None
         self.admin_access: AdminAccess | None = None
-        if settings.admin_key:
-            self._serve_operators(settings.admin_key)
+        if operators:
+            self._serve_operators(operators)
         self._starting: asyncio.Task[None] | None = None
         self._is_started = False
         self._is_draining = False
@@ -173,14 +175,19 @@ class SMCPApp:
         if self._shared:
             await self._shared.withhold(credential)
 
-    def _serve_operators(self, key: str) -> None:
-        from a2c_smcp.server.admin.api import ADMIN_PATH, AdminAPI
-        from a2c_smcp.server.admin.operations import operations_of
+    @property
+    def _trouble(self) -> str:
+        """The reason why keys could not be read again; empty if they could."""
+        return self._auth.trouble or (self.admin_access.keys.trouble if self.admin_access else "")
 
-        self.operations = operations_of(self.hub, self.settings.auth, self.grants)
-        self.admin_access = AdminAccess(key, self.sessions.slowed, self.hub.refuse_handshake)
+    def _serve_operators(self, keys: OperatorKeys) -> None:
+        from a2c_smcp.server.admin.api import ADMIN_PATH, AdminAPI
+        from a2c_smcp.server.admin.operations import Operations
+
+        self.operations = Operations(self.hub, self.settings.auth, keys, self.grants)
+        self.admin_access = AdminAccess(keys, self.sessions.slowed, self.hub.refuse_handshake)
         self.mount(AdminAPI(self.operations, self.admin_access), ADMIN_PATH, has_cors=False)
-        if why := self.operations.keys.unwritable:
+        if why := self.operations.unwritable:
             logger.warning("keys cannot be changed here: their file cannot be written: %s (%s)", why, _ONLY)
 
     async def start(self) -> None:
@@ -358,6 +365,8 @@ class SMCPApp:
             case "" if "text/html" in request.header(b"accept"):
                 console = HttpResponse(303, ((b"location", f"{CONSOLE_PATH}/".encode()),), b"")
                 return console if self.is_mounted(CONSOLE_PATH) else FRONT_PAGE
+            case "" if request.method in ("GET", "HEAD"):
+                return json_response(200, self._about())
             case "/healthz":
                 return json_response(200, self._health())
             case "/readyz":
@@ -380,10 +389,16 @@ class SMCPApp:
         down = "".join(f'a2c_node_up{{node="{node}"}} 0\n' for node, page in pages.items() if page is None)
         return merged([own, *(page.decode() for page in pages.values() if page), f"# HELP a2c_node_up\n{down}"])
 
+    def _about(self) -> dict[str, str]:
+        """Tells programs what this is, and where to go on."""
+        mounted = {"mcp": "/mcp/<office>", "console": f"{CONSOLE_PATH}/"}
+        more = {name: path for name, path in mounted.items() if self.is_mounted(path.partition("<")[0].rstrip("/"))}
+        return {"server": "a2c-smcp", "socket.io": "/socket.io/", "health": "/healthz", "ready": "/readyz", **more}
+
     def _health(self) -> dict[str, str]:
         """The faults, beside the status. This page asks for no key: the log names files and entries."""
         audit = self._audit.file.trouble if self._audit else ""
-        keys = _NOT_RELOADED if self._auth.trouble else ""
+        keys = _NOT_RELOADED if self._trouble else ""
         return {"status": "ok", **({"audit": audit} if audit else {}), **({"keys": keys} if keys else {})}
 
     def _readiness(self) -> dict[str, str]:
@@ -423,6 +438,11 @@ class SMCPApp:
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
+
+
+def _operators(settings: Settings) -> OperatorKeys | None:
+    has_keys = settings.admin_key or settings.admin_keys_file
+    return OperatorKeys(settings.admin_key, settings.admin_keys_file) if has_keys else None
 
 
 def _trace_calls(observation: Observation) -> None:

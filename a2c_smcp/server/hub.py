@@ -33,6 +33,7 @@ from a2c_smcp.protocol.offices import Member
 from a2c_smcp.server.auth.authentication import (
     Admission,
     AuthenticationProvider,
+    CredentialUses,
     Handshake,
     Principal,
     no_sid,
@@ -106,10 +107,11 @@ class Hub:
         self.metrics = metrics or server_metrics()
         self.observation = Observation()
         self.admission = Admission(auth, self.refuse_handshake, self.limits.authentication_timeout, origins)
+        self.uses = CredentialUses()
         self.background = OwnedTasks()
         self.connections = Connections(self.metrics)
         self.directory = directory or MemoryDirectory()
-        self._visits: set[AdmittedRequest] = set()
+        self.visits: set[AdmittedRequest] = set()
         self._require_version = require_version
         self._nodes = as_shared(self.directory)
         self._notices = Notices(
@@ -172,6 +174,7 @@ class Hub:
                 raise Closing
             spoken = names.accept(handshake.version, self._require_version)
         principal = await self.admission.admit(handshake, read_auth(auth), proving)
+        self.uses.note(principal.credential)
         sid = sid or new_sid(self._nodes.node if self._nodes else None)
         connection = self.connections.add(sid, principal, spoken, channel, handshake.client)
         connection.renew(principal, self.dismiss)
@@ -180,18 +183,21 @@ class Hub:
 
     async def admit(self, handshake: Handshake) -> Principal:
         """Authenticates a request that is no part of a connection. Raises `NotAuthenticated`."""
-        return await self.admission.admit(handshake)
+        principal = await self.admission.admit(handshake)
+        self.uses.note(principal.credential)
+        return principal
 
     @contextmanager
     def visit(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
         """Encloses a request that is no part of a connection. `end` is called if its sender is no longer admitted."""
         visit = AdmittedRequest(principal, end)
         visit.renew(principal, lambda visit: visit.end())
-        self._visits.add(visit)
+        self.visits.add(visit)
         try:
             yield
         finally:
-            self._visits.discard(visit)
+            self.uses.note(principal.credential)
+            self.visits.discard(visit)
             visit.stop_expiry()
 
     def refuse_handshake(self, address: str | None, error: SMCPError, principal: Principal | None = None) -> None:
@@ -235,6 +241,7 @@ class Hub:
         if connection.is_gone:
             return
         self.observation.settle()  # what has ended is recorded with its connection
+        self.uses.note(connection.principal.credential)
         self.connections.remove(connection)
         self.calls.disconnected(connection.sid)
         self._seating.lose(connection)
@@ -260,7 +267,7 @@ class Hub:
 
     def recheck(self) -> None:
         """Disconnects clients that are no longer admitted, and ends their requests."""
-        for visit in list(self._visits):
+        for visit in list(self.visits):
             if renewed := self.auth.current(visit.principal):
                 visit.renew(renewed, lambda visit: visit.end())
             else:

@@ -87,7 +87,7 @@ class Settings:
     several. For requests from `trusted_proxies`, `X-Forwarded-For` names the
     client. `origins` are the URLs at which clients reach it, such as `https://hub.example.com`; a key that is bound to
     a device is admitted only there. The program's own web server takes loopback names by default. With an `admin_key`
-    it serves the operator's interface at `/admin/api`; no client is admitted by that key.
+    or an `admin_keys_file` it serves the operator's interface at `/admin/api`; no client is admitted by these keys.
     `audit` is the audit file of this process; with `audit_arguments` it has the arguments of calls, else only a keyed
     hash of them. With `sign_in`, people sign in their MCP clients: see `console.sign_in`. That needs `auth`.
     """
@@ -106,6 +106,7 @@ class Settings:
     trusted_proxies: tuple[Network, ...] = ()
     origins: tuple[str, ...] = ()
     admin_key: str | None = field(default=None, repr=False)
+    admin_keys_file: Path | None = None
     sign_in: SignIn | None = None
 
 

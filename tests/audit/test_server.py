@@ -410,7 +410,7 @@ def app(path: Path) -> SMCPApp:
 def console(app: SMCPApp) -> OperatorConsole:
     assert app.operations
     assert app.admin_access
-    return OperatorConsole(app.operations, app.admin_access, ADMIN)
+    return OperatorConsole(app.operations, app.admin_access)
 
 
 async def test_signing_in_to_the_operators_console_and_out_is_recorded(
@@ -430,7 +430,7 @@ async def test_signing_in_to_the_operators_console_and_out_is_recorded(
 
 @pytest.mark.parametrize(
     ("language", "told"),
-    [("en", "That is not the admin key of this Server."), ("zh-CN", "这不是此 Server 的管理密钥。")],
+    [("en", "That is no admin key of this Server"), ("zh-CN", "这不是此 Server 的管理密钥")],
 )
 async def test_a_wrong_admin_key_on_the_form_is_told_to_its_visitor_and_to_the_operator(
     app: SMCPApp, console: OperatorConsole, path: Path, language: str, told: str
@@ -441,7 +441,7 @@ async def test_a_wrong_admin_key_on_the_form_is_told_to_its_visitor_and_to_the_o
     assert (page.status, told in page.body, "API key is not accepted" in page.body) == (401, True, False)
     await app.close()
     (refused,) = entries(path, EntryFilter({"event": "refused"}))
-    assert refused["reason"] == "this is not the admin key of this Server; a client's API key is not accepted here"
+    assert refused["reason"] == "this is no admin key of this Server; a client's API key is not accepted here"
 
 
 async def test_trouble_of_the_audit_file_is_in_the_metrics(app: SMCPApp, path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.browser.operator_server import CLIENT, MEMBERS, Member, Server, opene
 SECONDS = 60_000
 """A bound against hanging in milliseconds, nothing that is measured."""
 
-PAGES = ("/", "/offices", "/members", "/calls", "/refusals", "/keys", "/office?id=desk")
+PAGES = ("/", "/offices", "/members", "/calls", "/refusals", "/keys", "/account", "/office?id=desk")
 HOSTILE = "<img src=x onerror=window.hit=1>"
 """What is tried in every field that a peer can set."""
 

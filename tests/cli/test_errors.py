@@ -282,7 +282,7 @@ doctor --proxy socks5://127.0.0.1:1080
 computer --inputs {folder}/nowhere.json
     {folder}/nowhere.json: cannot be read: No such file or directory. Name a file that can.
 key --principal alice --role king
-    --role: 'king' is not one of 'agent', 'computer'. `a2c-smcp key --help` shows how it is used.
+    --role: 'king' is not one of 'agent', 'computer', 'viewer', 'operator'. `a2c-smcp key --help` shows how it is used.
 key --principal alice --expires tomorrow
     --expires: 'tomorrow' is no date and time. MOMENT
 key --principal alice --expires 2999-01-01

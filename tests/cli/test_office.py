@@ -98,7 +98,7 @@ async def test_a_member_is_disconnected_by_name(run: Run, laptop: Peer) -> None:
 async def test_keys_are_listed_rotated_and_revoked(run: Run, laptop: Peer) -> None:
     alice = key_id(hash_key(ALICE))
     rows = [line.split() for line in (await run("key", "ls")).out.splitlines()]
-    assert [alice, "alice", "any", "any", "any", "never", "1", "keys", "file"] in rows
+    assert [alice, "alice", "any", "any", "any", "never", "1", "now", "keys", "file"] in rows
     rotated = await run("key", "rotate", alice)
     assert rotated.out.startswith("a2c_")
     assert "expires in 3600 s" in rotated.err

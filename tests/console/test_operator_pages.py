@@ -42,7 +42,7 @@ async def visitor(serve: Callable[..., Any], connect: Callable[..., Any], tmp_pa
     computer.answers("client:tool_call", lambda call: never.wait())
     running = asyncio.create_task(agent.call_tool(HOSTILE, "running", timeout=60))
     await computer.was_asked("client:tool_call", times=2)
-    visitor = Visitor(OperatorConsole(hub.app.operations, hub.app.admin_access, ADMIN))
+    visitor = Visitor(OperatorConsole(hub.app.operations, hub.app.admin_access))
     await visitor.act(f"{CONSOLE_PATH}/sign-in", key=ADMIN)
     yield visitor
     running.cancel()
@@ -101,7 +101,7 @@ async def test_a_key_is_made_replaced_and_revoked(visitor: Visitor) -> None:
 async def test_a_link_is_made_and_a_grant_is_listed_and_revoked(serve: Callable[..., Any]) -> None:
     settings = {"admin_key": ADMIN, "auth": DefaultAuthenticationProvider(CLIENT)}
     hub = await serve(**settings, sign_in=SignIn(public_url="https://hub.example"))
-    visitor, keys = Visitor(OperatorConsole(hub.app.operations, hub.app.admin_access, ADMIN)), f"{CONSOLE_PATH}/keys"
+    visitor, keys = Visitor(OperatorConsole(hub.app.operations, hub.app.admin_access)), f"{CONSOLE_PATH}/keys"
     await visitor.act(f"{CONSOLE_PATH}/sign-in", key=ADMIN)
     assert "No MCP client is signed in." in (await visitor.get(keys)).body
     made = await visitor.act(f"{keys}/link", principal="guest", office="desk")

@@ -15,6 +15,7 @@ import pytest
 from a2c_smcp.console.operator.console import OperatorConsole, SignedSessions
 from a2c_smcp.server import DefaultAuthenticationProvider
 from a2c_smcp.server.admin.node_view import SessionSeen
+from a2c_smcp.server.auth.api_keys import OperatorKeys
 from a2c_smcp.server.http_requests import CONSOLE_PATH
 from tests.cluster import serving_node
 from tests.conftest import Hub
@@ -35,8 +36,9 @@ class Nodes:
     lost: list[SignedSessions] = field(default_factory=list)
 
     def start(self, key: str = ADMIN) -> SignedSessions:
-        node = SignedSessions(key, _Others(self), idle=IDLE, longest=LONGEST, clock=lambda: self.now)
-        node._others.node = node  # type: ignore[attr-defined]
+        others = _Others(self)
+        node = SignedSessions(OperatorKeys(key), others, idle=IDLE, longest=LONGEST, clock=lambda: self.now)
+        others.node = node
         self.known.append(node)
         return node
 
@@ -179,8 +181,8 @@ async def test_a_secret_that_was_not_signed_with_the_admin_key_opens_nothing_and
     secret = north.open()
     assert await foreign.find(secret) is None
     assert await north.find(wrong) is None
-    session, ends, signature = secret.split(".")
-    assert await north.find(f"{session}.{int(ends) + 1}.{signature}") is None
+    session, ends, key, signature = secret.split(".")
+    assert await north.find(f"{session}.{int(ends) + 1}.{key}.{signature}") is None
 
 
 class Operators:
@@ -190,7 +192,7 @@ class Operators:
         self._http = http
         self.first, self.second = (node.url for node in nodes)
         for app in (node.app for node in nodes):
-            app.mount(OperatorConsole(app.operations, app.admin_access, ADMIN), CONSOLE_PATH, has_cors=False)
+            app.mount(OperatorConsole(app.operations, app.admin_access), CONSOLE_PATH, has_cors=False)
 
     async def get(self, url: str, path: str, who: dict[str, str]) -> tuple[int, str]:
         answer = await self._http.get(f"{url}{path}", headers=who)
@@ -277,7 +279,7 @@ async def test_no_page_of_another_origin_reads_below_the_console_and_the_operato
 ) -> None:
     hub = await serve(admin_key=ADMIN, cors_origins=origins)
     app = hub.app
-    app.mount(OperatorConsole(app.operations, app.admin_access, ADMIN), CONSOLE_PATH, has_cors=False)
+    app.mount(OperatorConsole(app.operations, app.admin_access), CONSOLE_PATH, has_cors=False)
     signed_in = await fetch(f"{hub.url}/console/sign-in", "POST", data={"key": ADMIN}, headers={"Origin": hub.url})
     secret = {"X-A2C-Session": signed_in.json["secret"], "Authorization": f"Bearer {ADMIN}"}
     assert (await fetch(f"{hub.url}/console/", headers=secret)).status == 200

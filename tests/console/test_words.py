@@ -32,7 +32,8 @@ TEXTS = {
     "Said": (0,),
 }
 """Functions that say a text, and the places of English texts among their arguments."""
-TABLES = {"_LASTS": "values", "_NETWORK": "values", "_DAYS": "values", "_ROLES": "values"}
+TABLES = dict.fromkeys(("_LASTS", "_NETWORK", "_DAYS", "_ROLES", "_OPERATORS", "_RIGHTS"), "values")
+TABLES["account"] = "keys"
 """Tables of texts."""
 LIMITS = (("minLength", "maxLength"), ("minimum", "maximum"))
 SCHEMAS = [
@@ -64,6 +65,7 @@ COMPUTED: Mapping[str, frozenset[str]] = {
     "operator": frozenset(
         {call_result(code).outcome for code in range(400, 5000)}
         | {"ok", "answered", "tool_error", "refused", "request refused", "slow reader cut", "call", "agent", "computer"}
+        | {"viewer", "operator"}
     ),
     "": frozenset(pages.THEMES),
 }

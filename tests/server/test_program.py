@@ -64,7 +64,7 @@ async def ends_quietly(program: Program, code: int = 0, within: float = SOON) ->
 async def test_it_prints_where_it_listens_and_healthz_answers(program: Program) -> None:
     assert program.out == [f"listening on {program.url}"]
     assert program.url.startswith("http://127.0.0.1:")
-    for path, code in {"/healthz": 200, "/readyz": 200, "/metrics": 404, "/": 404, "/docs": 404}.items():
+    for path, code in {"/healthz": 200, "/readyz": 200, "/metrics": 404, "/": 200, "/docs": 404}.items():
         assert (path, await status(program.url + path)) == (path, code)
     assert "no authentication" in await program.says("every user of this machine")
 

@@ -74,6 +74,28 @@ async def test_a_revoked_key_is_refused_at_once_by_all_workers_and_after_a_reloa
     await crew.program.stops()
 
 
+async def test_a_revoked_admin_key_is_refused_at_once_by_all_workers(
+    place: Place, unwritable: tuple[Path, Path]
+) -> None:
+    keys, path = unwritable
+    roles = {"boss": "operator", "lost": "viewer"}
+    entries = {
+        hash_key(key): {"principal": name, "roles": [roles[name]]} for key, name in ((KEPT, "boss"), (LOST, "lost"))
+    }
+    keys.write_text(json.dumps(entries), "utf-8")
+    crew = await Crew.start(place, "--admin-keys-file", str(path))
+
+    async def admin(key: str, *words: str) -> Any:
+        return await place.run("key", *words, "--url", crew.url, A2C_ADMIN_KEY=key)
+
+    assert (await admin(LOST, "ls")).code == 0
+    revoked = await admin(KEPT, "revoke", key_id(hash_key(LOST)))
+    assert LASTS in revoked.err, revoked
+    for _ in range(6):
+        (await admin(LOST, "ls")).refused(1, "does not accept this admin key")
+    await crew.program.stops()
+
+
 async def test_a_worker_that_is_started_anew_refuses_a_key_that_was_revoked_before(
     place: Place, unwritable: tuple[Path, Path], connect: Any
 ) -> None:

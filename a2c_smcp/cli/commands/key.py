@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +18,7 @@ from a2c_smcp.cli.admin_client import AdminClient, ago, moment, run_with, warn_m
 from a2c_smcp.cli.bridging import ServerKey
 from a2c_smcp.cli.errors import WrongUse
 from a2c_smcp.cli.terminal import Terminal, put_json, put_table, put_text
+from a2c_smcp.computer.consent.rules import seconds_in
 from a2c_smcp.devices.transcript import is_fingerprint
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.auth.api_keys import KeysFileError, change_keys, hash_key, new_key, read_entry
@@ -24,45 +27,84 @@ _EXAMPLE = "Write one such as 2027-01-01T00:00:00Z, where Z is UTC, or 2027-01-0
 
 
 class KeyRole(StrEnum):
-    """A role that a key may be limited to."""
+    """A role that a key may be limited to. The last two are those of admin keys."""
 
     agent = "agent"
     computer = "computer"
+    viewer = "viewer"
+    operator = "operator"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyEntry:
+    """The holder of a new key, and what it is for."""
+
+    principal: Annotated[str | None, typer.Option(help="Who will hold the key; shown in the audit log.")] = None
+    office: Annotated[
+        list[str] | None, typer.Option(help="An office they may enter, or a pattern; repeat for more. Default: any.")
+    ] = None
+    role: Annotated[
+        list[KeyRole] | None,
+        typer.Option(
+            metavar="agent|computer|viewer|operator",
+            help="A role they may take, default agent or computer; or for an admin key: viewer or operator.",
+        ),
+    ] = None
+    name: Annotated[
+        list[str] | None, typer.Option(help="A name they may use, or a pattern; repeat for more. Default: any.")
+    ] = None
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Until when, such as 2027-01-01T00:00:00Z, or 7d. Default: for ever."),
+    ] = None
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="FINGERPRINT", help="The only device that may use it, as `a2c-smcp device` shows it."),
+    ] = None
+
+    def checked(self) -> dict[str, Any]:
+        """The entry for a keys file. Raises `WrongUse`."""
+        if self.principal is None:
+            raise WrongUse("--principal is missing", "Say who will hold the key, such as --principal alice.")
+        for flag, names in {"--principal": [self.principal], "--office": self.office, "--name": self.name}.items():
+            _check_names(flag, names or [])
+        _check_device(self.device)
+        fields = {
+            "principal": self.principal,
+            "offices": self.office,
+            "roles": [known.value for known in self.role or ()],
+            "names": self.name,
+            "expires": _checked_moment(self.expires),
+            "device": self.device,
+        }
+        entry = {field: value for field, value in fields.items() if value not in (None, [])}
+        try:
+            read_entry(entry)
+        except KeysFileError as error:
+            raise WrongUse(str(error), "Make a key for each.") from None
+        return entry
 
 
 key = typer.Typer(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @key.callback()
+@options.takes_options
 def make(
+    *,
     context: typer.Context,
-    principal: Annotated[str | None, typer.Option(help="Who will hold the key; shown in the audit log.")] = None,
-    office: Annotated[
-        list[str] | None, typer.Option(help="An office they may enter, or a pattern; repeat for more. Default: any.")
-    ] = None,
-    role: Annotated[
-        list[KeyRole] | None, typer.Option(metavar="agent|computer", help="A role they may take. Default: either.")
-    ] = None,
-    name: Annotated[
-        list[str] | None, typer.Option(help="A name they may use, or a pattern; repeat for more. Default: any.")
-    ] = None,
-    expires: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Until when, such as 2027-01-01T00:00:00Z. Default: for ever.")
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(metavar="FINGERPRINT", help="The only device that may use it, as `a2c-smcp device` shows it."),
-    ] = None,
+    wanted: KeyEntry,
     add_to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Add the entry to this keys file, made if there is none.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for a program to read.")] = False,
 ) -> None:
-    """Make an API key, and the entry that lets its holder in; or list, revoke and rotate those of a running Server.
+    """Make an API key, and the entry that lets its holder in; or list and change those of a running Server.
 
     Without a command it makes a key. The Server keeps only the entry. The key itself is shown once, here, and cannot be
-    recovered from the entry. With --device it is worth nothing without the private key of that machine. The commands
-    need a Server that was started with --admin-key, and change its keys file at once.
+    recovered from the entry. With --device it is worth nothing without the private key of that machine. With --role
+    viewer or operator it is an admin key, for a file of its own (`a2c-smcp server --admin-keys-file`). The commands
+    need a Server with admin keys, and change its keys files at once.
 
     Examples:
 
@@ -71,35 +113,43 @@ def make(
     a2c-smcp key --principal alice --role agent --office desk --office 'team-*' --add-to keys.json
     a2c-smcp key --principal laptop --expires 2027-01-01T00:00:00Z --json
     a2c-smcp key --principal laptop --role computer --device "$FINGERPRINT" --add-to keys.json
+    a2c-smcp key --principal ann --role operator --add-to admin-keys.json
     a2c-smcp key ls
     """
     if context.invoked_subcommand is not None:
         return
-    if principal is None:
-        raise WrongUse("--principal is missing", "Say who will hold the key, such as --principal alice.")
-    for flag, names in {"--principal": [principal], "--office": office, "--name": name}.items():
-        _check_names(flag, names or [])
-    _check_moment(expires)
-    _check_device(device)
-    fields = {
-        "principal": principal,
-        "offices": office,
-        "roles": [known.value for known in role or ()],
-        "names": name,
-        "expires": expires,
-        "device": device,
-    }
-    entry = {field: value for field, value in fields.items() if value not in (None, [])}
-    read_entry(entry)
-    new = new_key()
+    entry, new = wanted.checked(), new_key()
     if add_to:
         _add(add_to, {hash_key(new): entry})
     _show(new, entry, add_to, as_json=as_json)
 
 
+@key.command()
+@options.takes_options
+def add(*, wanted: KeyEntry, client: AdminClient, as_json: options.AsJSON = False) -> None:
+    """Make a key on a running Server, where it is in force at once. It is shown once, on stdout.
+
+    Examples:
+
+    \b
+    a2c-smcp key add --principal alice --role agent --office desk
+    a2c-smcp key add --principal ann --role viewer --expires 7d
+    """
+    entry = wanted.checked()
+    made = run_with(client.ask("POST", "keys", body=entry))
+    if as_json:
+        put_json(made)
+        return
+    _warn_differing(made)
+    Terminal().show(f"The key {made['id']}, {_for_holder(entry)}:")
+    put_text(made["key"])
+
+
 _Key = Annotated[str, typer.Argument(metavar="ID", help="The id of the key, as `ls` shows it.", show_default=False)]
 _GRANT_COLUMNS = ("grant", "principal", "office", "client", "domain", "since", "last use")
-_COLUMNS = ("id", "principal", "offices", "roles", "names", "expires", "connections", "device", "kept in")
+_COLUMNS = (
+    "id", "principal", "offices", "roles", "names", "expires", "connections", "last use", "device", "kept in",
+)  # fmt: skip
 
 
 @key.command()
@@ -240,10 +290,13 @@ def _warn_differing(changed: dict[str, Any]) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    scope = (", ".join(row[name] or ("any",)) for name in ("offices", "roles", "names"))
+    is_admin_key = bool({"viewer", "operator"} & {*(row["roles"] or ())})
+    scope = (", ".join(row[name] or ("–" if is_admin_key else "any",)) for name in ("offices", "roles", "names"))
     expires = f"expired {moment(row['expires'])}" if row["expired"] else moment(row["expires"]) or "never"
-    place = "--api-key" if row["fixed"] else "keys file"
-    return row["id"], row["principal"], *scope, expires, str(row["connections"]), (row["device"] or "")[:12], place
+    places = ("--admin-key", "admin keys file") if is_admin_key else ("--api-key", "keys file")
+    known = f"{ago(row['last_use'])} ago" if row["last_use"] else f"not since {moment(row['uses_since'])}"
+    uses = str(row["connections"]), "now" if row["connections"] else known
+    return row["id"], row["principal"], *scope, expires, *uses, (row["device"] or "")[:12], places[not row["fixed"]]
 
 
 def _grant_cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -262,18 +315,26 @@ def _check_device(fingerprint: str | None) -> None:
         raise WrongUse("--device: that is no fingerprint", remedy)
 
 
-def _check_moment(text: str | None) -> None:
+def _checked_moment(text: str | None) -> str | None:
     """Raises `WrongUse` for what is no date and time with a time zone, and for one in the past."""
     if text is None:
-        return
+        return None
+    with suppress(ValueError):
+        return (datetime.now(UTC) + timedelta(seconds=seconds_in(text))).isoformat(timespec="seconds")
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise WrongUse(f"--expires: {text!r} is no date and time", _EXAMPLE) from None
     if moment.tzinfo is None:
         raise WrongUse(f"--expires: {text!r} does not say its time zone", _EXAMPLE)
     if moment <= datetime.now(UTC):
         raise WrongUse(f"--expires: {text} is over", "Give a later one.")
+    return text
+
+
+def _for_holder(entry: dict[str, Any]) -> str:
+    is_admin_key = read_entry(entry).is_operator
+    return f"for its holder alone ({'A2C_ADMIN_KEY or --admin-key' if is_admin_key else 'A2C_API_KEY or --api-key'})"
 
 
 def _add(path: Path, entries: dict[str, Any]) -> None:
@@ -291,7 +352,7 @@ def _show(new: str, entry: dict[str, Any], add_to: Path | None, *, as_json: bool
     if as_json:
         typer.echo(json.dumps({"key": new, "entries": entries}))
         return
-    typer.echo("The key, for its holder alone (A2C_API_KEY or --api-key):", err=True)
+    typer.echo(f"The key, {_for_holder(entry)}:", err=True)
     typer.echo(new)
     if add_to:
         typer.echo(f"\nIts entry is in {add_to}. A running Server reads it on SIGHUP.", err=True)

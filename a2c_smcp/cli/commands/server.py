@@ -23,7 +23,7 @@ from a2c_smcp.cli.options import (
     takes_options,
     unused_variables,
 )
-from a2c_smcp.cli.serving.mounts import DEFAULT_IDLE, MCPOptions, SignInOptions, operator_options
+from a2c_smcp.cli.serving.mounts import DEFAULT_IDLE, MCPOptions, OperatorOptions, SignInOptions, operator_options
 from a2c_smcp.cli.serving.node import (
     REDIS_HELP,
     ListenAddress,
@@ -150,8 +150,11 @@ class AdmissionOptions:
         str | None,
         _admission("ADMIN_KEY", "Key of operators: serve their interface at /admin/api. It is no key for clients."),
     ] = None
+    admin_keys_file: Annotated[
+        Path | None, _admission("ADMIN_KEYS_FILE", "Admin keys of viewers and operators: see `a2c-smcp key --help`.")
+    ] = None
     console: Annotated[
-        bool, _admission("CONSOLE", "Serve pages for operators at /console/, who sign in with the admin key.")
+        bool, _admission("CONSOLE", "Serve pages for operators at /console/, who sign in with an admin key.")
     ] = False
     insecure: Annotated[bool, _admission("INSECURE", "Listen beyond this machine without authentication.")] = False
 
@@ -380,12 +383,13 @@ def server(
         logger.warning("%s", unused)
     operators = operator_options(
         admission.admin_key,
+        admission.admin_keys_file,
         admission.api_key or (),
         console=admission.console,
         host=address.host,
         is_shared=bool(node),
     )
-    settings = _settings(connections, admission, records, operators.key)
+    settings = _settings(connections, admission, records, operators)
     seats = mcp.seats(admission.jwt_issuer, sign_in) if mcp.mcp else None
     if worker:
         run_program(serve_as_worker(settings, address, worker, operators, seats))
@@ -396,7 +400,7 @@ def server(
 
 
 def _settings(
-    connections: ConnectionOptions, admission: AdmissionOptions, records: RecordOptions, admin_key: str | None
+    connections: ConnectionOptions, admission: AdmissionOptions, records: RecordOptions, operators: OperatorOptions
 ) -> Settings:
     """Raises `WrongUse`."""
     auth = admission.provider()
@@ -418,7 +422,8 @@ def _settings(
         audit_arguments=records.audit.audit_arguments,
         trusted_proxies=connections.networks(),
         origins=admission.origins(),
-        admin_key=admin_key,
+        admin_key=operators.key,
+        admin_keys_file=operators.file,
     )
 
 

@@ -16,7 +16,7 @@ from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError, NotPrivate
 from a2c_smcp.server.app import SMCPApp
-from a2c_smcp.server.auth.api_keys import cannot_change, new_key
+from a2c_smcp.server.auth.api_keys import KeysFileError, OperatorKeys, cannot_change, new_key
 from a2c_smcp.server.auth.grants import SignIn
 from a2c_smcp.server.http_requests import CONSOLE_PATH
 from a2c_smcp.server.run import address_of, listen
@@ -135,17 +135,18 @@ def mcp_url(place: str, office: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
-    """The admin key, and whether there are pages. `is_link`: nobody knows the key, the pages are opened by a link."""
+    """The admin keys, and whether there are pages. `is_link`: nobody knows the key, the pages are opened by a link."""
 
     key: str | None = field(default=None, repr=False)
+    file: Path | None = None
     has_console: bool = False
     is_link: bool = False
 
 
 def operator_options(
-    key: str | None, api_keys: Sequence[str], *, console: bool, host: str, is_shared: bool
+    key: str | None, file: Path | None, api_keys: Sequence[str], *, console: bool, host: str, is_shared: bool
 ) -> OperatorOptions:
-    """Raises `WrongUse`. Clients are not admitted by the admin key, also if it is in a keys file."""
+    """Raises `WrongUse`. Clients are not admitted by an admin key, also if it is in a keys file."""
     if key is not None and len(key) < SHORTEST_KEY:
         raise WrongUse(
             f"The admin key has fewer than {SHORTEST_KEY} characters, and can be guessed",
@@ -156,13 +157,17 @@ def operator_options(
             "--admin-key and --api-key are the same, and a client's key must not open the operator's interface",
             f"Here is another admin key that you can use: {new_key()}",
         )
-    if console and key is None and (is_shared or not is_loopback(host)):
+    try:
+        OperatorKeys(None, file)
+    except KeysFileError as error:
+        raise WrongUse(str(error), "Correct that; `a2c-smcp key --role viewer --add-to FILE` makes entries.") from None
+    is_link = console and key is None and file is None
+    if is_link and (is_shared or not is_loopback(host)):
         raise WrongUse(
             "--console needs an admin key, unless one process serves this machine alone",
-            f"Give --admin-key; here is one that you can use: {new_key()}",
+            f"Give --admin-keys-file or --admin-key; here is one that you can use: {new_key()}",
         )
-    is_link = console and key is None
-    return OperatorOptions(key=new_key() if is_link else key, has_console=console, is_link=is_link)
+    return OperatorOptions(key=new_key() if is_link else key, file=file, has_console=console, is_link=is_link)
 
 
 def mount_console(app: SMCPApp, options: OperatorOptions) -> Callable[[str], str]:
@@ -171,8 +176,7 @@ def mount_console(app: SMCPApp, options: OperatorOptions) -> Callable[[str], str
 
     assert app.operations
     assert app.admin_access
-    assert options.key
-    console = OperatorConsole(app.operations, app.admin_access, options.key, has_form=not options.is_link)
+    console = OperatorConsole(app.operations, app.admin_access, has_form=not options.is_link)
     app.mount(console, CONSOLE_PATH, has_cors=False)
 
     def address(place: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from secrets import token_hex
 
@@ -12,6 +14,7 @@ from a2c_smcp.console.html import Child, Html, Response, joined, leads_to, tag
 from a2c_smcp.console.operator.labels import (
     asked_twice,
     clock_time,
+    date_time,
     missing_note,
     office_link,
     outcome_pill,
@@ -26,6 +29,7 @@ from a2c_smcp.console.pages import Action, Form, Page, Region, View, button_form
 from a2c_smcp.errors import BadRequest
 from a2c_smcp.server.admin.node_view import KeyRow, page_of
 from a2c_smcp.server.admin.operations import KeyChange, Who, offices_of
+from a2c_smcp.server.http_requests import CONSOLE_PATH
 
 
 class OperatorCallsPages:
@@ -126,7 +130,8 @@ def _tool(view: View, tool: str | None, *, sealed: bool, request: str) -> Child:
 _HOUR = 3600.0
 _KEPT = 60.0  # seconds in which a new key can be shown
 _SHOWN = "/keys/new"
-_DAYS = {"1": "one day", "30": "30 days", "365": "one year", "": "for ever"}
+_SOON = 7 * 24 * _HOUR
+_DAYS = {"1": "one day", "7": "one week", "30": "30 days", "365": "one year", "": "for ever"}
 
 
 class NewKeys:
@@ -167,21 +172,24 @@ class KeysPage:
             keys, missing = await self._state.operations.all_keys()
         except BadRequest as error:
             return tag("p", error.about, class_="empty")
-        columns = ("Principal", "Key", "Offices", "Roles", "Names", "Expires (UTC)", "Connections", "Action")
+        columns = (
+            "Principal", "Key", "Offices", "Roles", "Names", "Expires (UTC)", "Last use (UTC)", "Connections", "Action",
+        )  # fmt: skip
         rows = [
             (
                 f"key-{row.id}",
                 tag("strong", row.principal),
                 joined(tag("span", row.id, class_="code"), tag("div", row.device, class_="code small")),
-                *(words("any") if scope is None else ", ".join(scope) for scope in (row.offices, row.roles, row.names)),
+                *_scope(view, row),
                 _expiry(view, row),
+                words("now") if row.connections else _last_use(view, row),
                 str(row.connections),
                 self._choices(view, row),
             )
             for row in keys
         ]
         note = None
-        if self._state.operations.keys.unwritable:
+        if self._state.operations.unwritable:
             text = words(
                 "The keys file cannot be written. A key that is revoked is refused until all processes of the Server "
                 "are started again, with --redis for as long as the file has it: delete its entry in the file."
@@ -204,8 +212,15 @@ class KeysPage:
                 joined(
                     row.client or "–", " ", tag("span", row.domain or words("unverified name"), class_="soft small")
                 ),
-                tag("time", datetime.fromtimestamp(row.used, UTC).strftime("%Y-%m-%d %H:%M"), class_="number"),
-                asked_twice(view, "Revoke", "/keys/revoke", hidden("id", row.id), key=row.id),
+                date_time(row.used),
+                asked_twice(
+                    view,
+                    "Revoke",
+                    words("The MCP client of {principal} loses its access at once.", principal=row.principal),
+                    "/keys/revoke",
+                    hidden("id", row.id),
+                    key=row.id,
+                ),
             )
             for row in await operations.all_grants()
         ]
@@ -216,7 +231,7 @@ class KeysPage:
         button = tag("button", words("Make a link"), type="submit")
         form = button_form(view, "/keys/link", *fields, button, is_live=False)
         table = row_table(view, columns, rows, "No MCP client is signed in.")
-        return joined(tag("h2", words("Signed-in MCP clients")), table, form)
+        return joined(tag("h2", words("Signed-in MCP clients")), table, form if view.may_change else None)
 
     async def _link(self, view: View, form: Form) -> Response:
         """A one-time link, shown as a new key is."""
@@ -225,26 +240,31 @@ class KeysPage:
         return self._lead_to(view, KeyChange(f"link-{token_hex(4)}", link))
 
     def _choices(self, view: View, row: KeyRow) -> Html:
+        words, fields = view.words, hidden("id", row.id)
         if row.fixed:
-            return tag("span", view.words("given with --api-key"), class_="soft small")
-        fields = hidden("id", row.id)
-        rotate = button_form(
-            view, "/keys/rotate", fields, tag("button", view.words("Replace"), type="submit"), is_live=False
+            option = "--admin-key" if row.is_admin_key else "--api-key"
+            return tag("span", words("given with {option}", option=option), class_="soft small")
+        ends = words(
+            "Connections of {principal} that end at once: {count}.", count=row.connections, principal=row.principal
         )
+        later = words("A new key is shown to you. This one works for one more hour.")
         return joined(
-            rotate,
-            asked_twice(view, "Expire now", "/keys/expire", fields, key=row.id),
-            asked_twice(view, "Revoke", "/keys/revoke", fields, key=row.id),
+            asked_twice(view, "Replace", later, "/keys/rotate", fields, key=row.id),
+            asked_twice(view, "Expire now", ends, "/keys/expire", fields, key=row.id),
+            asked_twice(view, "Revoke", f"{ends} {words('The key is deleted.')}", "/keys/revoke", fields, key=row.id),
         )
 
     def _new(self, view: View) -> Html:
         words = view.words
+        if not view.may_change:
+            return joined()
 
         def field(label: str, name: str, help_text: str, *, required: bool = False) -> Html:
             given = tag("input", name=name, type="text", autocomplete="off", required=required, maxlength=2000)
             return tag("label", words(label), tag("span", words(help_text), class_="help"), given, class_="field")
 
-        roles = [tag("option", words(text), value=value) for value, text in _ROLES.items()]
+        known = _ROLES | (_OPERATORS if self._state.operations.operators.file else {})
+        roles = [tag("option", words(text), value=value) for value, text in known.items()]
         days = [tag("option", words(text), value=value, selected=value == "365") for value, text in _DAYS.items()]
         form = button_form(
             view,
@@ -298,20 +318,64 @@ class KeysPage:
         if change is None:
             text = words("A new key is shown once, within a minute. Replace this one if nobody has noted it down.")
             return joined(tag("p", tag("span", wanted, class_="code")), tag("p", text, class_="note"), back)
-        key = tag("pre", change.key or "", class_="block", id="new-key-value")
+        shown = [_copied(view, change.key or "", "new-key-value")]
+        if change.row:
+            shown += [
+                tag("h2", words("For its holder")),
+                _copied(view, start_command(change.row, place.get()), "start"),
+            ]
         note = tag("p", words("For its holder alone. It is shown once, and cannot be shown again."))
         differing = [tag("p", words("Node {node} has a keys file of its own.", node=node)) for node in change.differing]
-        return joined(key, note, *differing, back)
+        return joined(note, *shown, *differing, back)
 
+
+place: ContextVar[str] = ContextVar("place")
+"""The URL of the Server, as the operator's browser knows it."""
 
 _ROLES = {"": "agent or computer", "agent": "agent", "computer": "computer"}
+_OPERATORS = {"viewer": "viewer of this console", "operator": "operator of this console"}
+_PATTERN = frozenset("*?[")
+
+
+def start_command(row: KeyRow, url: str) -> str:
+    """The lines that the holder of a new key runs. The key is typed in: others can read the arguments of programs."""
+    roles, variable = row.roles or (), "A2C_ADMIN_KEY" if row.is_admin_key else "A2C_API_KEY"
+    parts = ["office", "ls"] if row.is_admin_key else ["agent", "tools"] if roles == ["agent"] else ["computer"]
+    parts += ["--url", url]
+    for option, names in (("--office", row.offices), ("--name", row.names)):
+        if name := next((name for name in names or () if not _PATTERN & {*name}), None):
+            parts += [option, name]
+    also = f"\n# {url}{CONSOLE_PATH}/" if row.is_admin_key else ""
+    return f"read -rs {variable} && export {variable}\n{shlex.join(['a2c-smcp', *parts])}{also}"
+
+
+def _copied(view: View, text: str, name: str) -> Html:
+    copied = view.words("Copied")
+    button = tag("button", view.words("Copy"), type="button", data_copy=name, data_copied=copied, class_="quiet")
+    return tag("div", tag("pre", text, class_="block", id=name), button)
+
+
+def _scope(view: View, row: KeyRow) -> list[str]:
+    words, any_one = view.words, "–" if row.is_admin_key else view.words("any")
+    roles = None if row.roles is None else map(words, row.roles)
+    return [any_one if scope is None else ", ".join(scope) for scope in (row.offices, roles, row.names)]
 
 
 def _expiry(view: View, row: KeyRow) -> Html | str:
     if row.expires is None:
         return view.words("never")
-    day = datetime.fromtimestamp(row.expires, UTC).strftime("%Y-%m-%d %H:%M")
-    return tag("span", view.words("expired"), class_="state bad") if row.expired else tag("time", day, class_="number")
+    if row.expired:
+        return tag("span", view.words("expired"), class_="state bad")
+    is_soon = row.expires < time.time() + _SOON
+    return joined(
+        date_time(row.expires), " ", tag("span", view.words("soon"), class_="state warn") if is_soon else None
+    )
+
+
+def _last_use(view: View, row: KeyRow) -> Html | str:
+    if row.last_use is None:
+        return tag("span", view.words("not since"), " ", date_time(row.uses_since), class_="soft")
+    return date_time(row.last_use)
 
 
 # All offices, all members, and the members of one office
@@ -362,6 +426,7 @@ class OfficesPages:
         if view.path == self.office_page.path:
             members = [row for row in members if row.office == view.query.get("id", "")]
         selection, words = selection_of(view), view.words
+        says = words("Its connection ends at once. Its client may connect again.")
         page = page_of(selection.choose(members), selection, lambda row: row.place)
         rows = [
             (
@@ -376,7 +441,7 @@ class OfficesPages:
                 size_text(row.unread),
                 joined(row.address or "–", " ", tag("span", row.version, class_="soft small")),
                 joined(row.node or "–", tag("div", row.device, class_="code small") if row.device else None),
-                asked_twice(view, "Disconnect", "/disconnect", hidden("id", row.id), member=row.id)
+                asked_twice(view, "Disconnect", says, "/disconnect", hidden("id", row.id), key=row.id)
                 if row.connected
                 else "–",
             )

@@ -1,7 +1,7 @@
 """`OperatorConsole`: the pages of a Server's operator as an ASGI application, and how operators sign in.
 
-They sign in with the admin key on a form, or by a link that works once and is printed where the Server was started. Any
-node may answer the next request (`SignedSessions`).
+They sign in with their admin key on a form, or by a link that works once and is printed where the Server was started.
+Any node may answer the next request (`SignedSessions`).
 """
 
 from __future__ import annotations
@@ -12,35 +12,51 @@ import secrets
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import NamedTuple, Protocol
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from a2c_smcp.console.app import ConsoleApp
 from a2c_smcp.console.html import Html, Response, joined, leads_to, tag
-from a2c_smcp.console.operator.calls import KeysPage, OfficesPages, OperatorCallsPages
+from a2c_smcp.console.operator.calls import KeysPage, OfficesPages, OperatorCallsPages, place
+from a2c_smcp.console.operator.labels import date_time
 from a2c_smcp.console.operator.overview import OperatorState, OverviewPage
-from a2c_smcp.console.pages import ConsoleSession, ConsoleSessions, Form, View, chinese
+from a2c_smcp.console.pages import (
+    ACCOUNT_PATH,
+    SESSION_HEADER,
+    Action,
+    ConsoleSession,
+    ConsoleSessions,
+    Form,
+    Page,
+    View,
+    chinese,
+)
 from a2c_smcp.errors import NotAuthenticated
 from a2c_smcp.server.admin.api import AdminAccess
 from a2c_smcp.server.admin.node_view import SessionSeen
 from a2c_smcp.server.admin.operations import Operations, Who
+from a2c_smcp.server.auth.api_keys import OperatorKeys
+from a2c_smcp.server.auth.authentication import Principal
 from a2c_smcp.server.http_requests import CONSOLE_PATH
-from a2c_smcp.web import Receive, Scope, Send
+from a2c_smcp.web import Receive, Scope, Send, header
 
 # Sessions of operators on all nodes of a Server.
 #
-# A session lives in the memory of the nodes that have seen it. Its secret is signed with a key that is made from the
-# admin key, so that no node asks the others about invented ones. A node that meets a signed secret for the first
-# time asks the others: one of them must know the session. It asks again when the session seems to have been idle, since
-# it may have been in use elsewhere, and every `_CHECKED_EVERY` seconds.
+# A session lives in the memory of the nodes that have seen it. Its secret names an admin key and is signed with what is
+# known of that key, so that no node asks the others about invented ones. A node that meets a signed secret for the
+# first time asks the others: one of them must know the session. It asks again when the session seems to have been idle,
+# since it may have been in use elsewhere, and every `_CHECKED_EVERY` seconds.
 #
+# - A session ends with its admin key, or if that key may do something else now: each request is compared with the keys
+#   that are in force on this node, and open pages are, whenever keys are read again.
 # - Signing out ends a session here at once, and on all nodes that can be reached. An unreachable node learns of it at
 #   its next check. A node that was started later knows no session, and asks: so an old secret opens nothing there.
 # - Every open page and every request is use, on any node. Nodes tell one another for how long a session was idle, not
 #   when it was used: their clocks may differ.
 # - When the last node that knows a session ends, the session ends with it. So a single Server ends all of them.
 
-_CHECKED_EVERY = 30.0
+_CHECKED_EVERY, _LONGEST = 30.0, 8 * 3600.0
 _MOST_ENDED = 1000
 
 
@@ -57,6 +73,7 @@ class _Claim(NamedTuple):
 
     session: str
     ends: float
+    operator: Principal
 
 
 class SignedSessions(ConsoleSessions):
@@ -64,29 +81,28 @@ class SignedSessions(ConsoleSessions):
 
     def __init__(
         self,
-        admin_key: str,
+        keys: OperatorKeys,
         others: OtherSessions,
         *,
         idle: float = 30 * 60,
-        longest: float = 8 * 3600,
+        longest: float = _LONGEST,
         clock: Callable[[], float] = time.time,
-        on_change: Callable[[str], object] = lambda action: None,
+        on_change: Callable[[str, Principal | None], object] = lambda action, operator: None,
     ) -> None:
         """`on_change` is called when an operator signs in or out here."""
         super().__init__(idle=idle, longest=longest, clock=clock)
-        self._key = hashlib.sha256(b"a2c console sessions\0" + admin_key.encode("utf-8", "surrogatepass")).digest()
-        self._others, self._on_change = others, on_change
+        self._keys, self._others, self._on_change = keys, others, on_change
         self._ended: dict[str, float] = {}
         self._checked: dict[str, float] = {}
 
-    def open(self, who: str = "") -> str:
-        now = self._clock()
-        begins = f"{secrets.token_urlsafe(18)}.{now + self.longest:.0f}"
-        secret = f"{begins}.{self._sign(begins)}"
-        claim = self._claim(secret)
-        assert claim
+    def open(self, operator: Principal | None = None) -> str:
+        """Return the secret of a new session. Without an operator it was a link, which is for the key of all."""
+        holder, now = operator or self._keys.holders[0], self._clock()
+        claim = _Claim(secrets.token_urlsafe(18), float(f"{now + self.longest:.0f}"), holder)
+        begins = f"{claim.session}.{claim.ends:.0f}.{holder.credential}"
+        secret = f"{begins}.{_sign(begins, holder)}"
         self._begin(secret, claim, now)
-        self._on_change("console sign-in")
+        self._on_change("console sign-in", holder)
         return secret
 
     async def find(self, secret: str) -> ConsoleSession | None:
@@ -109,9 +125,14 @@ class SignedSessions(ConsoleSessions):
                 self._begin(secret, claim, used)
         return await super().find(secret)
 
+    def is_over(self, session: ConsoleSession) -> bool:
+        if session.operator is None or self._keys.current(session.operator) is None:
+            self.end(session)
+        return super().is_over(session)
+
     async def sign_out(self, session: ConsoleSession) -> None:
         self.end(session)
-        self._on_change("console sign-out")
+        self._on_change("console sign-out", session.operator)
         await self._others.end_session_elsewhere(session.id)
 
     def end(self, session: ConsoleSession) -> None:
@@ -146,37 +167,47 @@ class SignedSessions(ConsoleSessions):
 
     def _begin(self, secret: str, claim: _Claim, used: float) -> None:
         self._checked[claim.session] = self._clock()
-        self.add(secret, ConsoleSession(claim.ends, "operator", used, id=claim.session))
+        self.add(secret, ConsoleSession(claim.ends, claim.operator, used, id=claim.session))
 
     def _claim(self, secret: str) -> _Claim | None:
-        """Return the content of a secret; `None` if it was not signed with this admin key, or has expired."""
+        """Return the content of a secret; `None` if it has expired, or an admin key in force did not sign it."""
         begins, _, signature = secret.rpartition(".")
-        if not (begins.count(".") == 1 and hmac.compare_digest(self._sign(begins).encode(), signature.encode())):
+        session, _, rest = begins.partition(".")
+        ends, _, credential = rest.partition(".")
+        operator = next((holder for holder in self._keys.holders if holder.credential == credential), None)
+        if operator is None or operator.expired:
             return None
-        session, _, ends = begins.partition(".")
-        claim = _Claim(session, float(ends))
-        return claim if claim.ends > self._clock() else None
+        if not hmac.compare_digest(_sign(begins, operator).encode(), signature.encode()):
+            return None
+        return _Claim(session, float(ends), operator) if float(ends) > self._clock() else None
 
-    def _sign(self, text: str) -> str:
-        return hmac.new(self._key, text.encode(), "sha256").hexdigest()
+
+def _sign(text: str, operator: Principal) -> str:
+    key = hashlib.sha256(b"a2c console sessions\0" + operator.token).digest()
+    return hmac.new(key, text.encode(), "sha256").hexdigest()
 
 
 _BRAND = "A2C Server"
 
 _address: ContextVar[str | None] = ContextVar("address", default=None)
+_operator: ContextVar[Principal | None] = ContextVar("operator", default=None)
+"""The sender of a form that was not refused."""
 
 
 class OperatorConsole:
-    """`admin_key` signs sessions. With `has_form`, operators sign in with it; otherwise only by a link."""
+    """With `has_form`, operators sign in with their admin keys; otherwise only by a link."""
 
     def __init__(
-        self, operations: Operations, access: AdminAccess, admin_key: str, *, has_form: bool = True, idle: float = 1800
+        self, operations: Operations, access: AdminAccess, *, has_form: bool = True, idle: float = 1800
     ) -> None:
         self._access = access
         self._has_form = has_form
         self.state = OperatorState(operations)
         self.sessions = SignedSessions(
-            admin_key, operations, idle=idle, on_change=lambda action: operations.report(action, _who())
+            access.keys,
+            operations,
+            idle=idle,
+            on_change=lambda action, operator: operations.report(action, _who(operator)),
         )
         operations.sessions = self.sessions
         overview, calls = OverviewPage(self.state), OperatorCallsPages(self.state)
@@ -192,8 +223,9 @@ class OperatorConsole:
                 keys.page,
                 keys.new_page,
                 offices.office_page,
+                Page(ACCOUNT_PATH, "Your account", {"account": _account}, frozenset()),
             ],
-            {**offices.actions, **keys.actions},
+            {path: self._refused_to_viewers(action) for path, action in {**offices.actions, **keys.actions}.items()},
             open_actions={"/sign-in": self._sign_in} if has_form else {},
             changes=self.state.changes,
             sessions=self.sessions,
@@ -211,6 +243,12 @@ class OperatorConsole:
         _address.set(scope["client"][0] if scope.get("client") else None)
         if scope["path"] == f"{CONSOLE_PATH}/live":
             self.state.keep_ticking()
+            if session := await self.sessions.find(header(scope, SESSION_HEADER.encode())):
+                assert session.operator
+                with self.state.operations.view.hub.visit(session.operator, partial(self.sessions.end, session)):
+                    await self._app(scope, receive, send)
+                return
+        place.set(_place_of(scope))
         await self._app(scope, receive, send)
 
     def link(self, place: str) -> str:
@@ -229,19 +267,61 @@ class OperatorConsole:
         )
         wrong = None
         if view.query.get("wrong"):
-            wrong = tag("p", words("That is not the admin key of this Server."), class_="note bad", role="alert")
-        note = tag("p", words("It is the one that the Server was started with (--admin-key). An API key does not do."))
+            wrong = tag(
+                "p", words("That is no admin key of this Server, or it has expired."), class_="note bad", role="alert"
+            )
+        note = tag("p", words("Your own, or the one that the Server was started with. An API key does not do."))
         button = tag("button", words("Sign in"), type="submit", class_="main")
         form = tag("form", field, button, method="post", action=view.link("/sign-in"))
         return joined(wrong, note, form)
 
     async def _sign_in(self, view: View, form: Form) -> Response:
         try:
-            await self._access.check_key(form.get("key", [""])[0], _address.get())
+            operator = await self._access.check_key(form.get("key", [""])[0], _address.get())
         except NotAuthenticated:
             return leads_to(view.link("/", wrong="1"))
-        return self._app.let_in(view, "operator")
+        self.state.operations.view.hub.uses.note(operator.credential)
+        return self._app.let_in(view, operator)
+
+    def _refused_to_viewers(self, action: Action) -> Action:
+        async def checked(view: View, form: Form) -> Response | None:
+            assert view.session
+            assert view.session.operator
+            await self._access.check_change(view.session.operator, _address.get())
+            _operator.set(view.session.operator)
+            return await action(view, form)
+
+        return checked
 
 
-def _who() -> Who:
-    return Who(_address.get(), is_console=True)
+def _who(operator: Principal | None = None) -> Who:
+    operator = operator or _operator.get()
+    return Who(_address.get(), operator.id if operator else None, is_console=True)
+
+
+def _account(view: View) -> Html:
+    words, session = view.words, view.session
+    assert session
+    assert session.operator
+    key, since = session.operator, session.ends - _LONGEST
+    account = {
+        "Name": key.id,
+        "Role": f"{words(session.role)}: {words(_RIGHTS[session.role])}",
+        "Key": key.credential,
+        "Expires (UTC)": words("never") if key.expires is None else date_time(key.expires),
+        "Signed in (UTC)": date_time(since),
+    }
+    pairs = [joined(tag("dt", words(name)), tag("dd", fact)) for name, fact in account.items()]
+    return tag("dl", *pairs, class_="values")
+
+
+_RIGHTS = {"viewer": "sees all, and changes nothing", "operator": "sees all, and may change it"}
+
+
+def _place_of(scope: Scope) -> str:
+    """The URL of this Server as the operator's browser knows it: our script sends all requests from our pages."""
+    page = urlsplit(header(scope, b"referer"))
+    scheme, host = page.scheme or scope["scheme"], page.netloc or header(scope, b"host")
+    if (host.partition(":")[0]).endswith(".localhost"):
+        host = f"127.0.0.1:{host.rpartition(':')[2]}"  # a name for browsers (`under_new_name`)
+    return f"{scheme}://{host}"

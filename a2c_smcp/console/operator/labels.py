@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from a2c_smcp.console.html import Html, tag
@@ -60,16 +61,13 @@ def office_link(view: View, office: str) -> Html:
     return tag("a", office, href=view.link("/office", id=office))
 
 
-def asked_twice(view: View, what: str, action: str, *fields: Html, **attributes: str) -> Html:
-    """Return a button that shows a second one, which does it."""
+def asked_twice(view: View, what: str, says: str, action: str, *fields: Html, key: str) -> Html:
+    """Return a button that shows what will happen, and a second one, which does it."""
     words = view.words
     button = tag("button", words(what), type="submit", class_="danger")
-    return tag(
-        "details",
-        tag("summary", words(what)),
-        button_form(view, action, *fields, button),
-        data_key=f"{action}-{'-'.join(attributes.values())}",
-    )
+    explained = tag("p", says, class_="small")
+    form = button_form(view, action, *fields, button)
+    return tag("details", tag("summary", words(what)), explained, form, data_key=f"{action}-{key}")
 
 
 def outcome_pill(view: View, outcome: str, code: int | None = None) -> Html:
@@ -84,6 +82,11 @@ def clock_time(seconds: float) -> Html:
     return tag(
         "time", time.strftime("%H:%M:%S", moment), datetime=time.strftime("%Y-%m-%dT%H:%M:%SZ", moment), class_="number"
     )
+
+
+def date_time(seconds: float) -> Html:
+    """A date and the time of day, in UTC."""
+    return tag("time", datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M"), class_="number")
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -208,6 +208,18 @@ function fail(text) {
 
 document.addEventListener('click', (event) => event.target.id === 'failure-close' && fail(''))
 
+// A button with `data-copy` copies the text of an element. Where a browser permits that to no page, it selects the text.
+document.addEventListener('click', async ({ target: button }) => {
+  if (!button.dataset.copy) return
+  const source = element(button.dataset.copy)
+  try {
+    await navigator.clipboard.writeText(source.textContent)
+    button.textContent = button.dataset.copied
+  } catch {
+    getSelection().selectAllChildren(source)
+  }
+})
+
 function goOn({ goes_to, secret }, tab) {
   if (secret !== undefined) localStorage.setItem(KEY, secret)
   if (!tab) return location.assign(goes_to)

@@ -7,91 +7,107 @@ events. Nothing here is kept in caches. Nothing works with a cookie, so no web p
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from a2c_smcp.audit.observers import Facts
-from a2c_smcp.errors import BadRequest, NotAuthenticated, NotFound, SMCPError
+from a2c_smcp.errors import BadRequest, NotAuthenticated, NotAuthorised, NotFound, SMCPError
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.admin.events import EventFilter, EventReader
 from a2c_smcp.server.admin.node_view import Selection, SessionSeen, page_of
 from a2c_smcp.server.admin.operations import NODE_PATH, KeyChange, Missing, Operations, RowsOfNodes, Who, offices_of
+from a2c_smcp.server.auth.api_keys import OperatorKeys
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, credentials
 from a2c_smcp.server.http_requests import EXTENSION, NO_SUCH_PAGE, HttpResponse, is_from_node, refusal_response
 from a2c_smcp.web import Receive, Scope, Send, header, until_disconnect
 
-# Who may use the operator's interface: holders of the admin key, which opens nothing else, and other nodes.
+# Who may use the operator's interface: holders of an admin key, which opens nothing else, and other nodes.
 
-Slowed = Callable[[Awaitable[None], str], Awaitable[None]]
-"""Waits for a check; if it fails too often for one address, the failure comes late (WIRE §6)."""
+Result = TypeVar("Result")
 
-_WRONG = "this is not the admin key of this Server; a client's API key is not accepted here"
-_HOW = "send the admin key of this Server as `Authorization: Bearer KEY`; a client's API key is not accepted here"
+_WRONG = "this is no admin key of this Server; a client's API key is not accepted here"
+_HOW = "send an admin key of this Server as `Authorization: Bearer KEY`; a client's API key is not accepted here"
+_EXPIRED = "this admin key has expired: ask another operator for a new one"
 _BEARER = "bearer "
 
 
-class AdminAccess:
-    """Compares with the admin key in constant time. Refusals are reported to `refused`, and slowed down."""
+class Slowed(Protocol):
+    """Waits for a check; if it fails too often for one address, the failure comes late (WIRE §6)."""
 
-    def __init__(self, key: str, slowed: Slowed, refused: Callable[[str | None, SMCPError], None]) -> None:
-        self._digest = _digest(key)
+    def __call__(self, check: Awaitable[Result], address: str, /) -> Awaitable[Result]: ...
+
+
+class AdminAccess:
+    """Knows operators by their keys. Refusals are reported to `refused`, and slowed down."""
+
+    def __init__(self, keys: OperatorKeys, slowed: Slowed, refused: Callable[[str | None, SMCPError], None]) -> None:
+        self.keys = keys
         self._slowed = slowed
         self._refused = refused
 
-    async def check_header(self, authorization: str, address: str | None) -> None:
-        """Raises `NotAuthenticated`."""
+    async def check_header(self, authorization: str, address: str | None) -> Principal:
+        """The operator who sends this. Raises `NotAuthenticated`."""
         is_bearer = authorization[: len(_BEARER)].lower() == _BEARER
         key = authorization[len(_BEARER) :].strip() if is_bearer else ""
-        await self._slowed(self._check(key, address, _HOW), address or "")
+        return await self._slowed(self._check(key, address, _HOW), address or "")
 
-    async def check_key(self, key: str, address: str | None) -> None:
-        """Raises `NotAuthenticated`."""
-        await self._slowed(self._check(key, address, _WRONG), address or "")
+    async def check_key(self, key: str, address: str | None) -> Principal:
+        """The operator who signs in with this key. Raises `NotAuthenticated`."""
+        return await self._slowed(self._check(key, address, _WRONG), address or "")
 
-    async def _check(self, key: str, address: str | None, why: str) -> None:
-        if not hmac.compare_digest(_digest(key), self._digest):
-            error = NotAuthenticated(why)
-            self._refused(address, error)
-            raise error
+    async def check_change(self, operator: Principal, address: str | None) -> None:
+        """Raises `NotAuthorised` for a viewer."""
+        await self._slowed(self._check_change(operator, address), address or "")
+
+    async def _check(self, key: str, address: str | None, why: str) -> Principal:
+        operator = self.keys.holder_of(key)
+        if operator is None or operator.expired:
+            raise self._reported(NotAuthenticated(_EXPIRED if operator else why), address)
+        return operator
+
+    async def _check_change(self, operator: Principal, address: str | None) -> None:
+        if "operator" not in (operator.roles or ()):
+            about = f"{operator.id!r} is a viewer, who sees all and changes nothing: ask an operator"
+            raise self._reported(NotAuthorised(about), address)
+
+    def _reported(self, error: SMCPError, address: str | None) -> SMCPError:
+        self._refused(address, error)
+        return error
 
 
 class AdminKeyRefused(AuthenticationProvider):
-    """Refuses clients that present the admin key, and leaves all others to another provider."""
+    """Refuses clients that present an admin key, and leaves all others to another provider.
 
-    def __init__(self, provider: AuthenticationProvider, key: str) -> None:
-        self._provider = provider
-        self._digest = _digest(key)
+    It says of clients and of operators if they may stay.
+    """
+
+    def __init__(self, provider: AuthenticationProvider, keys: OperatorKeys) -> None:
+        self._provider, self._keys = provider, keys
 
     async def authenticate(
         self, sio: Any, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
     ) -> bool | Principal:
-        presented = [hmac.compare_digest(_digest(key), self._digest) for key in credentials(auth, headers)]
+        presented = [self._keys.holder_of(key) for key in credentials(auth, headers)]
         return False if any(presented) else await self._provider.authenticate(sio, environ, auth, headers)
 
-    def valid(self, principal: Principal) -> bool:
-        return self._provider.valid(principal)
-
     def current(self, principal: Principal) -> Principal | None:
-        return self._provider.current(principal)
+        return (self._keys if principal.is_operator else self._provider).current(principal)
 
     def reload(self) -> None:
         self._provider.reload()
+        if self._keys.file:
+            self._keys.reload()
 
     def withhold(self, credential: str) -> None:
         self._provider.withhold(credential)
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+        self._keys.withhold(credential)
 
 
 ADMIN_PATH = "/admin"
@@ -152,7 +168,7 @@ class AdminAPI:
             ("GET", "calls"): lambda query: view.calls(),
             ("GET", "history"): lambda query: operations.own_history(),
             ("GET", "node"): lambda query: view.row(),
-            ("GET", "credentials"): lambda query: view.credentials(),
+            ("GET", "key-uses"): lambda query: view.key_uses(),
             ("GET", "session"): self._node_session,
             ("POST", "disconnect"): self._node_disconnect,
             ("POST", "end-session"): self._node_end_session,
@@ -177,15 +193,18 @@ class AdminAPI:
 
     async def _answer_operator(self, what: str, scope: Scope, receive: Receive, send: Send) -> None:
         address = scope["client"][0] if scope["client"] else None
-        await self._access.check_header(header(scope, b"authorization"), address)
+        operator = await self._access.check_header(header(scope, b"authorization"), address)
+        self._operations.view.hub.uses.note(operator.credential)
         scope["extensions"][EXTENSION]["trust"]()
+        if scope["method"] != "GET":
+            await self._access.check_change(operator, address)
         query = _query(scope)
         if what == "events" and scope["method"] == "GET":
-            await self._stream(query, receive, send)
+            await self._stream(operator, query, receive, send)
             return
         handler, rest = _route(self._routes, scope["method"], what)
         body = await _body(receive) if scope["method"] == "POST" else {}
-        answer = await handler(AdminRequest(rest, query, body, Who(address)))
+        answer = await handler(AdminRequest(rest, query, body, Who(address, operator.id)))
         status = 201 if isinstance(answer, KeyChange) and answer.key else 200
         await _send_json(send, answer, status)
 
@@ -206,9 +225,11 @@ class AdminAPI:
         await _send_json(send, handler(query))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
+        keeping = asyncio.create_task(self._operations.keep_uses())
         while True:
             event = (await receive())["type"]
             if event == "lifespan.shutdown":
+                await cancel_and_wait(keeping)
                 await self._operations.close()
             await send({"type": f"{event}.complete"})
             if event == "lifespan.shutdown":
@@ -282,14 +303,19 @@ class AdminAPI:
         return held.take(query.get("session", ""), query.get("id", "")) if held else None
 
     def _node_reload(self, query: Mapping[str, str]) -> object:
-        self._operations.keys.reload(query.get("withheld", ""))
+        withheld, hub = query.get("withheld"), self._operations.view.hub
+        if withheld:
+            hub.withhold([withheld])
+        else:
+            hub.reload()
         return self._operations.key_row(query.get("key", ""))
 
     # Events
 
-    async def _stream(self, query: Mapping[str, str], receive: Receive, send: Send) -> None:
+    async def _stream(self, operator: Principal, query: Mapping[str, str], receive: Receive, send: Send) -> None:
         async with self._operations.following(query) as reader:
-            await _write_events(send, receive, reader, b"text/event-stream", _as_events)
+            with self._operations.view.hub.visit(operator, reader.end):
+                await _write_events(send, receive, reader, b"text/event-stream", _as_events)
 
 
 def _as_events(batch: Sequence[Facts]) -> bytes:

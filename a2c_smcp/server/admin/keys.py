@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 from a2c_smcp.errors import BadRequest, NotFound
-from a2c_smcp.server.admin.node_view import KeyRow
+from a2c_smcp.server.admin.node_view import KeyRow, KeyUses
 from a2c_smcp.server.auth.api_keys import (
     DefaultAuthenticationProvider,
     Entries,
@@ -29,7 +30,7 @@ from a2c_smcp.server.auth.api_keys import (
 )
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal
 
-_NO_FILE = "this Server has no keys file: start it with --keys-file FILE, which `a2c-smcp key --add-to FILE` can make"
+_NO_FILE = "this Server has no such file of keys: start it with {} FILE, which `a2c-smcp key --add-to FILE` can make"
 
 
 class KeysFileUnwritable(BadRequest):
@@ -44,13 +45,11 @@ class ServerKeys:
     _reload: Callable[[], None]
     _keep: Callable[[str], Awaitable[None]]
 
-    def rows(self, connections: Mapping[str, int]) -> list[KeyRow]:
-        """All keys. `connections` says how many connections each has. Raises `BadRequest`."""
+    def rows(self, uses: KeyUses) -> list[KeyRow]:
+        """All keys. Raises `BadRequest`."""
         provider = self._api_keys()
-        return [
-            _row(holder, connections.get(holder.credential, 0), fixed=not provider.is_in_file(holder))
-            for holder in provider.holders
-        ]
+        rows = (_row(holder, fixed=not provider.is_in_file(holder)) for holder in provider.holders)
+        return [row.with_uses(uses) for row in rows]
 
     @cached_property
     def unwritable(self) -> str:
@@ -129,7 +128,7 @@ class ServerKeys:
 
     def _file(self) -> Path:
         if (file := self._api_keys().file) is None:
-            raise BadRequest(_NO_FILE)
+            raise BadRequest(_NO_FILE.format(self._api_keys().options[1]))
         return file
 
     def _check_known(self, wanted: str) -> None:
@@ -138,11 +137,13 @@ class ServerKeys:
         if holder is None:
             raise NotFound(f"there is no key {wanted!r}")
         if not provider.is_in_file(holder):
-            raise BadRequest(f"{wanted} was given with --api-key: start the Server without it, or with another")
+            raise BadRequest(
+                f"{wanted} was given with {provider.options[0]}: start the Server without it, or with another"
+            )
         self._file()
 
 
-def _row(holder: Principal, connections: int, *, fixed: bool) -> KeyRow:
+def _row(holder: Principal, *, fixed: bool) -> KeyRow:
     scope = holder.offices, holder.roles, holder.names
     offices, roles, names = (None if part is None else sorted(part) for part in scope)
     return KeyRow(
@@ -155,8 +156,14 @@ def _row(holder: Principal, connections: int, *, fixed: bool) -> KeyRow:
         holder.device,
         holder.expired,
         fixed,
-        connections,
     )
+
+
+def is_of_operator(entry: object) -> bool:
+    """True for a valid entry of an admin key."""
+    with suppress(KeysFileError):
+        return read_entry(entry).is_operator
+    return False
 
 
 def _checked(entry: object) -> object:

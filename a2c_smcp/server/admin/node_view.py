@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode, urlsafe_b64encode
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
@@ -13,6 +14,7 @@ import msgspec
 from a2c_smcp import __version__
 from a2c_smcp.errors import BadRequest, NotFound
 from a2c_smcp.protocol.offices import Member
+from a2c_smcp.server.auth.authentication import OPERATOR_ROLES
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.cluster.memory import as_shared, node_of
 from a2c_smcp.server.connections import BatchingChannel, HoldingChannel
@@ -119,7 +121,11 @@ class NodeRow(msgspec.Struct):
 
 
 class KeyRow(msgspec.Struct):
-    """A key by its id, which does not reveal it. `fixed`: it is an option of the program, not in the keys file."""
+    """A key by its id, which does not reveal it. `fixed`: it is an option of the program, not in the keys file.
+
+    Connections of an admin key are its open pages and streams. A key without `last_use` was not used after
+    `uses_since`, and perhaps before.
+    """
 
     id: str
     principal: str
@@ -131,10 +137,34 @@ class KeyRow(msgspec.Struct):
     expired: bool
     fixed: bool
     connections: int = 0
+    last_use: float | None = None
+    uses_since: float = 0.0
 
     @property
     def place(self) -> tuple[str, ...]:
         return self.principal, self.id
+
+    @property
+    def is_admin_key(self) -> bool:
+        return bool(OPERATOR_ROLES.intersection(self.roles or ()))
+
+    def with_uses(self, uses: KeyUses) -> KeyRow:
+        count, last_use = uses.connections.get(self.id, 0), uses.last.get(self.id)
+        return msgspec.structs.replace(self, connections=count, last_use=last_use, uses_since=uses.since)
+
+
+class KeyUses(msgspec.Struct):
+    """The connections of each key, and its last use. One that is not in `last` was not used after `since`."""
+
+    since: float
+    connections: dict[str, int]
+    last: dict[str, float]
+
+    def add(self, other: KeyUses) -> None:
+        """Adds those of another node."""
+        self.since = max(self.since, other.since)
+        self.connections = Counter(self.connections) + Counter(other.connections)
+        self.last |= {name: max(at, self.last.get(name, at)) for name, at in other.last.items()}
 
 
 class GrantRow(msgspec.Struct):
@@ -262,13 +292,12 @@ class NodeView:
             ready=is_ready and not self.hub.calls.is_closing,
         )
 
-    def credentials(self) -> dict[str, int]:
-        """Return the number of connections of each credential here."""
-        counts: dict[str, int] = {}
-        for connection in self.hub.connections:
-            credential = connection.principal.credential
-            counts[credential] = counts.get(credential, 0) + 1
-        return counts
+    def key_uses(self) -> KeyUses:
+        """Return the uses of each credential here. One that is connected is in use now."""
+        operators = [visit.principal for visit in self.hub.visits if visit.principal.is_operator]
+        principals = [*operators, *(connection.principal for connection in self.hub.connections)]
+        counts = Counter(principal.credential for principal in principals)
+        return KeyUses(self.hub.uses.since, counts, {**self.hub.uses.last, **dict.fromkeys(counts, time.time())})
 
     def disconnect(self, wanted: str) -> list[Member]:
         """Ends the connection with this id, and releases its seats, which are returned. Raises `NotFound`."""

@@ -21,11 +21,12 @@ from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.protocol.names import fault_in
 from a2c_smcp.server.admin.events import EventFilter, EventReader, EventSource
 from a2c_smcp.server.admin.history import EndedRow, History, RefusalRow, Snapshot, merged
-from a2c_smcp.server.admin.keys import ServerKeys
+from a2c_smcp.server.admin.keys import ServerKeys, is_of_operator
 from a2c_smcp.server.admin.node_view import (
     CallRow,
     GrantRow,
     KeyRow,
+    KeyUses,
     MemberRow,
     NodeRow,
     NodeView,
@@ -35,7 +36,8 @@ from a2c_smcp.server.admin.node_view import (
     SessionSeen,
     page_of,
 )
-from a2c_smcp.server.auth.authentication import AuthenticationProvider
+from a2c_smcp.server.auth.api_keys import OperatorKeys
+from a2c_smcp.server.auth.authentication import AuthenticationProvider, CredentialUses
 from a2c_smcp.server.auth.authorization import GrantHolder
 from a2c_smcp.server.auth.grants import GRANT, AccessGrants
 from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
@@ -158,12 +160,14 @@ Row = TypeVar("Row")
 Placed = TypeVar("Placed", MemberRow, CallRow, EndedRow, RefusalRow)
 
 _LOOK_FOR_NODES = 2.0
+_USES, _USES_SOON, _USES_EVERY, _USES_LAST = "key-uses", 1.0, 60.0, 366 * 86400.0
 
 
 class Who(msgspec.Struct, frozen=True):
-    """An operator, as far as it is known: the address, and whether it came through the console."""
+    """An operator, by the name of the admin key; where from, and whether through the console."""
 
     address: str | None
+    name: str | None = None
     is_console: bool = False
 
 
@@ -207,16 +211,34 @@ class HeldKeys(Protocol):
 class Operations:
     """The reads and actions of operators, through any node."""
 
-    def __init__(self, view: NodeView, keys: ServerKeys, history: History, grants: AccessGrants | None) -> None:
-        self.view = view
-        self.keys = keys
+    def __init__(
+        self, hub: Hub, auth: AuthenticationProvider | None, operators: OperatorKeys, grants: AccessGrants | None = None
+    ) -> None:
+        """Clients are admitted by `auth`, and operators by their own keys."""
+        self.view = view = NodeView(hub)
+        self.keys, self.admin_keys = (ServerKeys(keys, hub.reload, hub.keep_withheld) for keys in (auth, operators))
+        self.operators = operators
         self.grants = grants
-        self._history = history
+        self._history = history = History(view.node)
         self.sessions: NodeSessions | None = None
         self.new_keys: HeldKeys | None = None
         self.others = OtherNodes(as_shared(view.hub.directory))
         self.source = EventSource(view.hub.observation, view.node)
         view.hub.observation.record(history.record)
+
+    async def keep_uses(self) -> None:
+        """Keep the uses of keys in the store that nodes share, so that they outlast this node."""
+        uses, shared = self.view.hub.uses, as_shared(self.view.hub.directory)
+        while shared:
+            pause = _USES_SOON
+            with suppress(Unavailable):
+                for credential in self.view.key_uses().connections:
+                    uses.note(credential)
+                before = await shared.kept(_USES)
+                uses.learn(_kept_uses.decode(before) if before else uses)
+                await shared.swap(_USES, before, msgspec.json.encode(uses).decode(), _USES_LAST)
+                pause = _USES_EVERY
+            await asyncio.sleep(pause)
 
     async def close(self) -> None:
         self.source.end_all()
@@ -282,13 +304,15 @@ class Operations:
         return sorted([*rows, *gone], key=lambda row: row.node or ""), answers.missing
 
     async def all_keys(self) -> tuple[list[KeyRow], list[Missing]]:
-        """Raises `BadRequest` if this Server has no keys."""
-        answers = await self.others.ask("credentials")
-        counts = self.view.credentials()
+        """The keys of clients, and those of operators if they are in a file.
+
+        Raises `BadRequest` if this Server has neither.
+        """
+        answers = await self.others.ask("key-uses")
+        uses = self.view.key_uses()
         for body in answers.bodies.values():
-            for credential, count in _counts.decode(body).items():
-                counts[credential] = counts.get(credential, 0) + count
-        rows = self.keys.rows(counts)
+            uses.add(_uses.decode(body))
+        rows = self._key_rows(uses)
         return sorted(rows, key=lambda row: row.place), answers.missing
 
     async def all_grants(self) -> list[GrantRow]:
@@ -358,11 +382,11 @@ class Operations:
         return seats
 
     async def create_key(self, entry: object, who: Who) -> KeyChange:
-        new, key = await self.keys.create(entry)
+        new, key = await (self.admin_keys if is_of_operator(entry) else self.keys).create(entry)
         return await self._changed("create key", who, new, key)
 
     async def expire_key(self, wanted: str, expires: float, who: Who) -> KeyChange:
-        await self.keys.expire(wanted, expires)
+        await self._keys_with(wanted).expire(wanted, expires)
         return await self._changed("expire key", who, wanted)
 
     async def new_link(self, office: str, principal: str, who: Who) -> str:
@@ -382,20 +406,29 @@ class Operations:
             grant = await self.grants.revoke(wanted)
             self.report("revoke grant", who, key=wanted, office=grant.office, target=grant.person.id)
             return KeyChange(wanted)
-        is_written = await self.keys.revoke(wanted)
-        return await self._changed("revoke key", who, wanted, is_written=is_written)
+        row = self.key_row(wanted)
+        is_written = await self._keys_with(wanted).revoke(wanted)
+        return await self._changed("revoke key", who, wanted, is_written=is_written, revoked=row)
 
     async def rotate_key(self, wanted: str, grace: float, who: Who) -> KeyChange:
-        new, key = await self.keys.rotate(wanted, grace)
+        new, key = await self._keys_with(wanted).rotate(wanted, grace)
         await self._changed("rotate key", who, wanted)
         return await self._changed("create key", who, new, key)
 
     async def _changed(
-        self, action: str, who: Who, wanted: str, key: str | None = None, *, is_written: bool = True
+        self,
+        action: str,
+        who: Who,
+        wanted: str,
+        key: str | None = None,
+        *,
+        is_written: bool = True,
+        revoked: KeyRow | None = None,
     ) -> KeyChange:
         """Puts the changed file in force on all nodes, and says which of them have another one."""
         row = self.key_row(wanted)
-        self.report(action, who, key=wanted, target=row.principal if row else None)
+        of = row or revoked
+        self.report(action, who, key=wanted, target=of.principal if of else None)
         withheld = {} if is_written else {"withheld": wanted}
         answers = await self.others.ask("reload", method="POST", key=wanted, **withheld)
         differing = [node for node, body in answers.bodies.items() if not _is_same(_key.decode(body), row)]
@@ -421,19 +454,30 @@ class Operations:
     def key_row(self, wanted: str) -> KeyRow | None:
         """A key as this node knows it."""
         with suppress(BadRequest):
-            return next((row for row in self.keys.rows(self.view.credentials()) if row.id == wanted), None)
+            return next((row for row in self._key_rows(self.view.key_uses()) if row.id == wanted), None)
         return None
+
+    @property
+    def unwritable(self) -> str:
+        """The reason why a keys file could not be changed at first; empty if each can."""
+        return self.keys.unwritable or self.admin_keys.unwritable
+
+    def _key_rows(self, uses: KeyUses) -> list[KeyRow]:
+        if self.operators.file is None:
+            return self.keys.rows(uses)
+        with suppress(BadRequest):
+            return [*self.keys.rows(uses), *self.admin_keys.rows(uses)]
+        return self.admin_keys.rows(uses)
+
+    def _keys_with(self, wanted: str) -> ServerKeys:
+        is_admin_key = any(operator.credential == wanted for operator in self.operators.holders)
+        return self.admin_keys if is_admin_key else self.keys
 
     def report(self, action: str, who: Who, **facts: str | None) -> None:
         """Report what an operator has done, here or elsewhere, such as signing in to the console."""
         via = "console" if who.is_console else "api"
-        self.view.hub.observation.report(OperatorActed(action, who.address, via, facts))
-
-
-def operations_of(hub: Hub, auth: AuthenticationProvider | None, grants: AccessGrants | None = None) -> Operations:
-    """The operations of a Server whose clients are admitted by `auth`."""
-    view = NodeView(hub)
-    return Operations(view, ServerKeys(auth, hub.reload, hub.keep_withheld), History(view.node), grants)
+        about = {"principal": who.name, **facts}
+        self.view.hub.observation.report(OperatorActed(action, who.address, via, about))
 
 
 def _chosen(
@@ -462,14 +506,16 @@ def offices_of(rows: Iterable[MemberRow]) -> list[OfficeRow]:
 def _is_same(one: KeyRow | None, other: KeyRow | None) -> bool:
     if one is None or other is None:
         return one is other
-    return msgspec.structs.replace(one, connections=0) == msgspec.structs.replace(other, connections=0)
+    unused = KeyUses(0.0, {}, {})
+    return one.with_uses(unused) == other.with_uses(unused)
 
 
 _members = msgspec.json.Decoder(list[MemberRow])
 _calls = msgspec.json.Decoder(list[CallRow])
 _history = msgspec.json.Decoder(Snapshot)
 _node = msgspec.json.Decoder(NodeRow)
-_counts = msgspec.json.Decoder(dict[str, int])
+_uses = msgspec.json.Decoder(KeyUses)
+_kept_uses = msgspec.json.Decoder(CredentialUses)
 _seen = msgspec.json.Decoder(SessionSeen)
 _key = msgspec.json.Decoder(KeyRow | None)
 _change = msgspec.json.Decoder(KeyChange | None)

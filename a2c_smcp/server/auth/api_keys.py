@@ -20,9 +20,16 @@ from tempfile import TemporaryFile
 from typing import Any, TypeAlias, get_args
 
 from a2c_smcp.devices.transcript import is_fingerprint
-from a2c_smcp.files import lock, replace_file
+from a2c_smcp.errors import NotPrivate
+from a2c_smcp.files import check_private, lock, replace_file
 from a2c_smcp.protocol.names import fault_in
-from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, changes_of_keys, credentials
+from a2c_smcp.server.auth.authentication import (
+    OPERATOR_ROLES,
+    AuthenticationProvider,
+    Principal,
+    changes_of_keys,
+    credentials,
+)
 from a2c_smcp.types import Role
 
 logger = logging.getLogger(__name__)
@@ -34,6 +41,9 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
     Without any key no client is admitted. Raises `ValueError` (`KeysFileError`) for keys that cannot be used.
     """
 
+    options = "--api-key", "--keys-file"
+    """The options of the program that give a key, and the file."""
+
     def __init__(
         self, api_keys: str | Iterable[str] = (), keys_file: Path | str | None = None, field: str = "token"
     ) -> None:
@@ -42,8 +52,8 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
             raise ValueError("an API key is empty: leave it out, or make one with new_key()")
         self._field = field
         self._file = Path(keys_file) if keys_file is not None else None
-        self._free = {hash_key(key): _holder(hash_key(key)) for key in keys}
-        self._in_file = _read_keys(self._file) if self._file else {}
+        self._free = {hash_key(key): self._free_holder(hash_key(key)) for key in keys}
+        self._in_file = self._read(self._file) if self._file else {}
         self._withheld = frozenset[str]()
         self._holders = self._free | self._in_file
 
@@ -64,7 +74,7 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
     async def authenticate(
         self, sio: Any, environ: dict[str, Any], auth: object, headers: Mapping[str, str]
     ) -> bool | Principal:
-        holders = [holder for key in credentials(auth, headers, self._field) if (holder := self._find(hash_key(key)))]
+        holders = [holder for key in credentials(auth, headers, self._field) if (holder := self.holder_of(key))]
         return next((holder for holder in holders if not holder.expired), holders[0] if holders else False)
 
     def valid(self, principal: Principal) -> bool:
@@ -82,7 +92,7 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
             return
         before = self._holders
         try:
-            self._in_file = _read_keys(self._file)
+            self._in_file = self._read(self._file)
         except KeysFileError as error:
             self.trouble = f"the keys are not reloaded, the earlier ones stay: {error}"
         else:
@@ -102,13 +112,41 @@ class DefaultAuthenticationProvider(AuthenticationProvider):
         """
         self._withheld |= {credential}
 
-    def _find(self, presented: str) -> Principal | None:
+    def holder_of(self, key: str) -> Principal | None:
         """Compares every key, also after one was found: the time it takes reveals nothing."""
-        match = None
+        match, presented = None, hash_key(key)
         for known, holder in self._holders.items():
             if hmac.compare_digest(known, presented):
                 match = holder
         return match
+
+    def _free_holder(self, hashed: str) -> Principal:
+        return _holder(hashed)
+
+    def _read(self, path: Path) -> dict[str, Principal]:
+        return _read_keys(path)
+
+
+class OperatorKeys(DefaultAuthenticationProvider):
+    """Admin keys: one for all operators (`admin_key`), and a file of those that have a name and a role.
+
+    They admit no client. Raises `ValueError` (`KeysFileError`) for keys that cannot be used.
+    """
+
+    options = "--admin-key", "--admin-keys-file"
+
+    def __init__(self, admin_key: str | None = None, keys_file: Path | None = None) -> None:
+        super().__init__(() if admin_key is None else admin_key, keys_file)
+
+    def _free_holder(self, hashed: str) -> Principal:
+        return _holder(hashed, Principal("admin", roles=frozenset({"operator"})))
+
+    def _read(self, path: Path) -> dict[str, Principal]:
+        try:
+            check_private(path)
+        except NotPrivate as error:
+            raise KeysFileError(error.about) from None
+        return _read_keys(path, of_operators=True)
 
 
 def new_key() -> str:
@@ -135,6 +173,8 @@ def read_entry(entry: object) -> Principal:
             raise KeysFileError(f"{name}: {fault}")
     if "principal" not in entry:
         raise KeysFileError('principal: missing, say who holds the key, such as "principal": "alice"')
+    if OPERATOR_ROLES.intersection(entry.get("roles", ())) and (len(entry["roles"]) > 1 or _OF_CLIENTS & entry.keys()):
+        raise KeysFileError("roles: a viewer or an operator has no other role, and no offices, names or device")
     scope: dict[str, Any] = {name: frozenset(entry[name]) for name in ("offices", "roles", "names") if name in entry}
     return Principal(entry["principal"], **scope, expires=_moment(entry.get("expires")), device=entry.get("device"))
 
@@ -154,7 +194,7 @@ def read_entries(path: Path) -> dict[str, object]:
     return entries
 
 
-def _read_keys(path: Path) -> dict[str, Principal]:
+def _read_keys(path: Path, *, of_operators: bool = False) -> dict[str, Principal]:
     holders = {}
     for number, (hashed, entry) in enumerate(read_entries(path).items(), 1):
         if not _HASH.fullmatch(hashed):  # not quoted: it may be the key itself
@@ -164,6 +204,8 @@ def _read_keys(path: Path) -> dict[str, Principal]:
             )
         try:
             holders[hashed] = _holder(hashed, read_entry(entry))
+            if holders[hashed].is_operator != of_operators:
+                raise KeysFileError(_WRONG_FILE)
         except KeysFileError as error:
             raise KeysFileError(f"{path}: entry {hashed[:15]}…: {error}") from None
     return holders
@@ -210,9 +252,14 @@ def _list_fault(value: object, fault_of: Callable[[object], str | None], example
 
 
 def _role_fault(value: object) -> str | None:
-    return None if value in get_args(Role) else 'must be "agent" or "computer"'
+    known = (*get_args(Role), *OPERATOR_ROLES)
+    return None if value in known else 'must be "agent" or "computer", or of an admin key "viewer" or "operator"'
 
 
+_WRONG_FILE = (
+    "roles: keys of viewers and operators are in a file of their own (--admin-keys-file), and no others are in it"
+)
+_OF_CLIENTS = {"offices", "names", "device"}
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _DEVICE_FAULT = "must be the fingerprint of a device, as `a2c-smcp device` prints it"
 _MOMENT_FAULT = 'must be a date and time with its zone, such as "2027-01-01T00:00:00Z", or epoch seconds'
@@ -243,10 +290,12 @@ def change_keys(path: Path, change: Callable[[Entries], Entries]) -> None:
     Raises `KeysFileError` if the file, or one of the new entries, cannot be used; and `OSError`.
     """
     with change_lock(path):
-        entries = change(read_entries(path) if path.exists() else {})
+        entries, kinds = change(read_entries(path) if path.exists() else {}), set[bool]()
         for hashed, entry in entries.items():
             try:
-                read_entry(entry)
+                kinds.add(read_entry(entry).is_operator)
+                if len(kinds) > 1:
+                    raise KeysFileError(_WRONG_FILE)
             except KeysFileError as error:
                 raise KeysFileError(f"{path}: entry {hashed[:15]}…: {error}") from None
         content = json.dumps(entries, indent=2, ensure_ascii=False) + "\n"

@@ -18,6 +18,8 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
+import msgspec
+
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import (
@@ -39,6 +41,9 @@ logger = logging.getLogger(__name__)
 MAX_CREDENTIAL = 16_384
 """The longest credential that is read, in characters."""
 
+
+OPERATOR_ROLES = frozenset({"viewer", "operator"})
+"""A viewer sees all that operators see, and changes nothing."""
 
 _MCP = "mcp:"
 _DIGEST = "sha256:"
@@ -71,6 +76,11 @@ class Principal:
     credential: str = field(default="", compare=False)
     device: str | None = None
     token: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def is_operator(self) -> bool:
+        """True for the holder of an admin key, who has no place in an office."""
+        return bool(self.roles and self.roles <= OPERATOR_ROLES)
 
     @property
     def expired(self) -> bool:
@@ -285,6 +295,34 @@ def _judge(answer: object, *, late: bool) -> Principal:
 def _matches(name: str, patterns: frozenset[str] | None) -> bool:
     return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
 
+
+class CredentialUses(msgspec.Struct):
+    """The last use of each credential, by its id. Those that were used long ago are discarded.
+
+    A credential that is not in `last` was not used after `since`.
+    """
+
+    since: float = msgspec.field(default_factory=time.time)
+    last: dict[str, float] = msgspec.field(default_factory=dict)
+
+    def note(self, credential: str) -> None:
+        self.last.pop(credential, None)
+        self.last[credential] = time.time()
+        self._discard()
+
+    def learn(self, kept: CredentialUses) -> None:
+        """Take over what nodes have kept."""
+        newest = {name: max(at, self.last.get(name, at)) for name, at in kept.last.items()}
+        self.last = dict(sorted((self.last | newest).items(), key=lambda use: use[1]))
+        self.since = min(self.since, kept.since)
+        self._discard()
+
+    def _discard(self) -> None:
+        while len(self.last) > _MOST_USES:
+            self.since = max(self.since, self.last.pop(next(iter(self.last))))
+
+
+_MOST_USES = 10_000
 
 # Letting clients in: a clear yes of the provider, and for a bound key or token the proof of its device (WIRE §10).
 #
