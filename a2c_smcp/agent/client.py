@@ -156,9 +156,9 @@ class AsyncSMCPAgentClient(AgentBase):
         """Call a tool and return its result; a tool that failed returns one with `is_error`.
 
         `timeout` is in seconds; `expires` is its older name (003). A caller that stops waiting cancels the call on the
-        computer. `options` are those of `EmitOptions`: `on_progress`, `on_question`, `questions`, `extend`, `meta`,
-        `input_responses`, `request_state`, `client_capabilities`, `client`, `save_to` and `on_transfer`. Raises an
-        `SMCPError` for all other failures; its `outcome` says whether the tool has run.
+        computer. `options` are those of `EmitOptions`: `on_progress`, `on_state`, `on_waiting`, `on_question`,
+        `questions`, `extend`, `meta`, `input_responses`, `request_state`, `client_capabilities`, `client`, `save_to`
+        and `on_transfer`. Raises an `SMCPError` for all other failures; its `outcome` says whether the tool has run.
         """
         seconds = expires if timeout is None else timeout
         limit = DEFAULT_TIMEOUT if seconds is None else seconds

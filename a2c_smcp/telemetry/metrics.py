@@ -369,6 +369,15 @@ COMPUTER = (
         buckets=LATENCY_BUCKETS,
     ),
     MetricSpec(
+        "a2c_computer_call_waited_seconds",
+        "histogram",
+        "The part of it in which the call waited: for its MCP server, for approval, for answers to questions.",
+        buckets=LATENCY_BUCKETS,
+    ),
+    MetricSpec(
+        "a2c_computer_call_run_seconds", "histogram", "The part of it in which the tool ran.", buckets=LATENCY_BUCKETS
+    ),
+    MetricSpec(
         "a2c_computer_approvals_total",
         "counter",
         "Calls that need approval, by who decided, and how: yes, no, always, always_for_agent, none. By grant and "

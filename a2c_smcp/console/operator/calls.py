@@ -54,7 +54,10 @@ class OperatorCallsPages:
                 _tool(view, row.tool, sealed=row.sealed, request=row.event),
                 joined(row.agent, tag("div", row.principal, class_="soft small")),
                 joined(row.computer, tag("div", office_link(view, row.office), class_="small")),
-                tag("time", "–", data_since=round(row.since * 1000), class_="number"),
+                joined(
+                    tag("time", "–", data_since=round(row.since * 1000), class_="number"),
+                    tag("div", words(row.state), class_="small") if row.state else None,
+                ),
                 size_text(row.bytes),
                 row.node or "–",
             )
