@@ -585,9 +585,8 @@ def _drawing(console: Console, what: str, hint: str, meter: Meter) -> Callable[[
         columns: list[RenderableType] = [spinner, label]
         if meter.share is not None:
             columns += [ProgressBar(1.0, meter.share, width=_BAR), Text(f"{meter.share:.0%}", "bold")]
-        said = meter.words
-        if meter.waits_since is not None:
-            said += f" ({time.monotonic() - meter.waits_since:.0f} s)"
+        waited = "" if meter.waits_since is None else f" ({time.monotonic() - meter.waits_since:.0f} s)"
+        said = meter.words + waited
         words = Text(said, "cyan", no_wrap=True, overflow="ellipsis")
         columns += [words] if said else []
         columns.append(Text(f"{time.monotonic() - began:.1f} s", "bold"))

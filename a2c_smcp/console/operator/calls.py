@@ -80,7 +80,7 @@ class OperatorCallsPages:
                 joined(row.agent, tag("div", row.principal, class_="soft small")),
                 joined(row.computer, tag("div", office_link(view, row.office) if row.office else None, class_="small")),
                 joined(
-                    outcome_pill(view, row.outcome, row.code),
+                    outcome_pill(view, row.end or row.outcome, row.code),
                     tag("div", row.reason, class_="small") if row.reason else None,
                 ),
                 seconds_text(row.seconds),
