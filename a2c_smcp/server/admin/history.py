@@ -47,7 +47,7 @@ _BY_TIME = attrgetter("at")
 
 
 class EndedRow(msgspec.Struct, array_like=True):
-    """A tool call that has ended, or was refused before it began, `at` that time. A sealed answer has no known `end`."""
+    """A tool call that has ended, or was refused before it began. `at` is when; the `end` of a sealed one is unknown."""
 
     at: float
     office: str
