@@ -47,7 +47,10 @@ _BY_TIME = attrgetter("at")
 
 
 class EndedRow(msgspec.Struct, array_like=True):
-    """A tool call that has ended, or was refused before it began. `at` is when; the `end` of a sealed one is unknown."""
+    """A tool call that has ended, or was refused before it began, at that time.
+
+    `end` is unknown if a sealed call was answered.
+    """
 
     at: float
     office: str
