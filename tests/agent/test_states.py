@@ -17,6 +17,7 @@ from a2c_smcp.agent.calls import StatesAsProgress
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.consent.approval import ApprovalRequest
 from a2c_smcp.errors import CallTimeout
+from a2c_smcp.protocol.results import failed_call
 from a2c_smcp.registry import AsyncToolContext
 from tests.computer.hosted import ready
 from tests.computer.pseudo_terminal import Screen
@@ -139,6 +140,31 @@ async def test_an_owner_who_stays_silent_is_no_timeout_of_a_tool_at_any_door(
         with pytest.raises(CallTimeout) as direct:
             await agent.emit_tool_call("laptop", "wipe", timeout=1)
     assert (direct.value.outcome, direct.value.details["reason"]) == ("not_run", "owner_silent")
+
+
+@pytest.mark.covers("owner-silent", "error-codes")
+async def test_a_registry_raises_the_silence_of_an_owner_as_it_came(computer: Peer, kind: Any, planning: Any) -> None:
+    silent = CallTimeout("the owner did not answer within 60 s; nothing was run", outcome="not_run")
+    silent.details["reason"] = "owner_silent"
+    tool = {"name": "wipe", "description": "", "params_schema": {}, "return_schema": None}
+    computer.answers("client:get_tools", {"tools": [tool], "req_id": "x"})
+    computer.answers("client:tool_call", failed_call(silent))
+    async with planning(kind) as agent:
+        with pytest.raises(CallTimeout) as raised:
+            await agent.use("wipe")
+    assert (raised.value.outcome, raised.value.details["reason"]) == ("not_run", "owner_silent")
+
+
+async def test_a_call_of_the_registry_that_waits_reports_it_as_progress(hosts: Any, planner: Twin) -> None:
+    heard, desk = list[tuple[float, float | None, str | None]](), Desk()
+    async with hosts(desk.computer):
+        await until(lambda: "wipe" in planner.registry)
+        calling = planner.registry.acall("wipe", {}, on_progress=lambda *report: heard.append(report))
+        task = asyncio.ensure_future(calling)
+        await until(lambda: "waiting for the owner of laptop" in [message for *_, message in heard])
+        desk.may.set()
+        desk.ends.set()
+        assert await task == "wiped"
 
 
 # A computer that lies

@@ -156,6 +156,7 @@ class CallClock:
 
     def __init__(self) -> None:
         self.state: CallState = "queued"
+        self.record: AttributedCall | None = None
         self.questions = 0
         """Open ones: several may wait at once."""
         self._spent: dict[CallState, float] = {}
@@ -167,6 +168,8 @@ class CallClock:
             return False
         self.end()
         self.state, self._since = state, time.monotonic()
+        if self.record:
+            self.record["state"] = state
         return True
 
     def end(self) -> None:
@@ -213,12 +216,13 @@ class ProgressListeners:
             yield
         finally:
             clock.end()
-            del self._clocks[call]
+            if self._clocks.get(call) is clock:  # not that of a call in place of one that was dropped
+                del self._clocks[call]
 
     @contextmanager
-    def watched(self, call: Key, record: AttributedCall) -> Iterator[None]:
-        """Report the beginning and the end of a call to `watch`."""
-        watch, clock = self.watch, self._clocks[call]
+    def watched(self, call: Key, record: AttributedCall, clock: CallClock) -> Iterator[None]:
+        """Report the beginning and the end of a call to `watch`, and keep its state in the record."""
+        watch, clock.record = self.watch, record
         failure: BaseException | None = None
         if watch:
             watch.began(call, record)
@@ -229,8 +233,9 @@ class ProgressListeners:
             raise
         finally:
             clock.end()
+            record["state"] = end = _end_of(record, failure, clock)
             if watch:
-                watch.ended(call, _end_of(record, failure, clock), clock)
+                watch.ended(call, end, clock)
 
     @contextmanager
     def waiting(self, call: Key, person: str) -> Iterator[None]:

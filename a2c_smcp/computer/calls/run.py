@@ -393,10 +393,11 @@ class CallRun:
             success=False,
             error=None,
             caller=call.caller.who,
+            state=self.clock.state,
         )
         calls.owner.history.append(record)
         try:
-            with calls.listeners.watched(call.key, record):
+            with calls.listeners.watched(call.key, record, self.clock):
                 yield
         except TimeoutError:
             record["error"] = f"no answer within {call.timeout:g} s"
