@@ -473,8 +473,8 @@ def blocking(
 class SMCPAgentClient(AgentBase):
     """`AsyncSMCPAgentClient` with blocking methods that may be called from any thread; they do the same.
 
-    Event handlers are called in threads, one at a time, and may use the client. `on_progress` and `on_question` are
-    called in threads too. A thread cannot be stopped: the answer of one whose question is over is dropped.
+    Event handlers are called in threads, one at a time, and may use the client. The callbacks of a call are called in
+    threads too. A thread cannot be stopped: the answer of one whose question is over is dropped.
     """
 
     _background: BackgroundLoop | None = None
