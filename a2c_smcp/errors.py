@@ -6,6 +6,7 @@ receiver can raise the same class again (`SMCPError.from_wire`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache, update_wrapper
 from types import FunctionType
@@ -365,6 +366,11 @@ class CallCancelled(SMCPError):
 class Unavailable(SMCPError):
     code = 503
     title = "Server unavailable"
+
+
+def kind_of(error: type[BaseException]) -> str:
+    """An error of Python, or of a library, in plain words: `connect error`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", error.__name__).lower()
 
 
 # From an error on the wire back to its class.

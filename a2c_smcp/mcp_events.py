@@ -28,6 +28,8 @@ UPDATE_STATE_NOTIFICATION = "notify:update_state"
 
 CallState: TypeAlias = Literal["queued", "waiting", "asked", "running"]
 """Of a call that has not ended: `waiting` for the owner's approval, `asked` while a question of its tool is open."""
+CallEnd: TypeAlias = Literal["done", "tool error", "refused", "cancelled", "timed out", "lost"]
+"""`lost`: the tool may have run, and there is no result."""
 
 AnswerAction: TypeAlias = Literal["accept", "decline", "cancel"]
 """`accept`: here is the content; `decline`: the person said no; `cancel`: the person, or nobody, answered."""

@@ -218,9 +218,10 @@ _TOOLS = (
         "Tools",
         "progress",
         "yes",
-        "To the agent for calls with `progress: true`, at most ten a second. With `extend: true` it extends the call.",
+        "To the agent for calls with `progress: true`, at most ten a second. With `extend: true` it extends the call. "
+        "While a call waits, MCP clients get a report that says for whom.",
         methods=("notifications/progress",),
-        events=(mcp_events.TELL_PROGRESS_NOTIFICATION,),
+        events=(mcp_events.TELL_PROGRESS_NOTIFICATION, mcp_events.TELL_STATE_NOTIFICATION),
     ),
     MCPFeature(
         "Tools",

@@ -15,10 +15,11 @@ __all__ = ["forbidden_processes", "is_fast"]
 FOLDERS = {
     "agent": (
         "client dialling endings files_program listening_calls odd_peers outcomes passing_on program questions "
-        "reading_program reconnect registered_readables retries transfers transports"
+        "reading_program reconnect registered_readables retries states transfers transports"
     ),
     "bridge": (
-        "apart apps gone http killed names offered plain_calls questions shared skills through through_server trouble"
+        "apart apps gone http killed names offered plain_calls questions shared skills through through_server trouble "
+        "waiting"
     ),
     "computer": (
         "approval blobs bundle_ids canary client_approval client_names computer execution frames hotplug "

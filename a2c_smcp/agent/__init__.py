@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from a2c_smcp.agent.calls import EmitOptions
+from a2c_smcp.agent.calls import CallStatus, EmitOptions
 from a2c_smcp.agent.client import AsyncSMCPAgentClient, SMCPAgentClient
 from a2c_smcp.agent.desktops import AgentAuthProvider, ClientOptions
 from a2c_smcp.agent.events import AgentEvents
@@ -15,6 +15,7 @@ __all__ = [
     "AgentEvents",
     "Answer",
     "AsyncSMCPAgentClient",
+    "CallStatus",
     "ClientOptions",
     "Credentials",
     "EmitOptions",

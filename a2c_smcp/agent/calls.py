@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
@@ -43,6 +44,71 @@ logger = logging.getLogger(__name__)
 # The answer is sent until it is acked. That is safe, because the same answer again is acked as the first one (WIRE §9).
 # 400 means that the content does not fit the form, and the question stays open: the callback is called again with the
 # `problem`. 404 and 410 mean that the question is over.
+
+# The state of a call, as its computer tells it.
+
+_LONGEST = 240
+
+
+@dataclass(frozen=True, slots=True)
+class CallStatus:
+    """The state of a call that has not ended.
+
+    `state` is `queued` (it waits for its MCP server, or to be checked), `waiting` (for a person to approve it), `asked`
+    (its tool waits for the answer to a question) or `running`; a newer computer may tell others. `reason` is for whom
+    or what it waits, such as "the owner of laptop", and empty if it does not. `since` is in seconds since the epoch, by
+    the clock of the computer. As text it is what people are told: "waiting for the owner of laptop".
+    """
+
+    state: str
+    since: float
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if not self.reason:
+            return self.state
+        return f"{self.state}{'' if self.state == 'waiting' else ', waiting'} for {self.reason}"
+
+    @classmethod
+    def of_notice(cls, data: Mapping[str, Any]) -> CallStatus | None:
+        """The status in a notice; `None` if it is malformed."""
+        state, since, reason = data.get("state"), data.get("since"), data.get("reason")
+        if not isinstance(state, str) or not state or type(since) not in (int, float):
+            return None
+        assert since is not None
+        return cls(state[:_LONGEST], since, reason[:_LONGEST] if isinstance(reason, str) else "")
+
+
+OnState: TypeAlias = Callable[[CallStatus], Any]
+
+
+class StatesAsProgress:
+    """Reports the states in which a call waits as progress with a message, to a listener that knows nothing else.
+
+    The tool's own reports pass. Each report is larger than the one before it, as MCP demands.
+    """
+
+    def __init__(self, report: OnProgress) -> None:
+        self._report = report
+        self._last: float | None = None
+        self._total: float | None = None
+        self._waits = False
+
+    def on_state(self, status: CallStatus) -> Any:
+        if status.state == "running" and not self._waits:
+            return None
+        reported = self.on_progress(self._last or 0, self._total, str(status))
+        self._waits = status.state != "running"
+        return reported
+
+    def on_progress(self, progress: float, total: float | None, message: str | None) -> Any:
+        if self._last is not None and not progress > self._last:
+            progress = max(self._last + _STEP, math.nextafter(self._last, math.inf))
+        self._last, self._total, self._waits = progress, total, False
+        return self._report(progress, total, message)
+
+
+_STEP = 1e-6
 
 SendAnswer: TypeAlias = Callable[[Question, Answer], Awaitable[None]]
 
@@ -140,6 +206,8 @@ class EmitOptions(TypedDict, total=False):
 
     - `on_progress(progress, total, message)` is called when the tool reports progress. It may be async. If it is slow,
       it gets the newest report only.
+    - `on_state(status)` is called with a `CallStatus` when the call waits, and when it runs, in the same way;
+      `on_waiting(status)` only when it begins to wait for a person's approval. A quick call has no states to tell.
     - `on_question(question)` answers what the MCP server asks in the middle of the call: it returns an `Answer`, an
       object with the content of the form, or `None` to cancel. It may be async. If it raises, the question is
       cancelled; if the answer does not fit the form, it is called again with the `problem`. Questions of one call come
@@ -158,6 +226,8 @@ class EmitOptions(TypedDict, total=False):
     """
 
     on_progress: OnProgress | None
+    on_state: OnState | None
+    on_waiting: OnState | None
     on_question: OnQuestion | None
     questions: bool | Literal["result"] | None
     extend: bool
@@ -193,7 +263,15 @@ class _Target(NamedTuple):
 class _ListeningCall:
     target: _Target
     progress: ProgressInLoop | None
+    states: ProgressInLoop | None
+    waiting: ProgressInLoop | None
     questions: CallQuestions | None
+    told: int = 0
+    """The number of its states so far."""
+
+    @property
+    def reports(self) -> list[ProgressInLoop]:
+        return [reports for reports in (self.progress, self.states, self.waiting) if reports]
 
 
 class ListeningCalls:
@@ -226,13 +304,13 @@ class ListeningCalls:
         try:
             result = await self._ask.call_tool(outgoing, fields, receive)
         except asyncio.CancelledError:
-            if call.progress:
-                call.progress.stop()
+            for reports in call.reports:
+                reports.stop()
             raise
         finally:
             self._end(outgoing.req_id, call)
-            if call.progress:
-                await call.progress.finish()
+            for reports in call.reports:
+                await reports.finish()
         return result
 
     def _begun(
@@ -241,10 +319,15 @@ class ListeningCalls:
         async def send(question: Question, answer: Answer) -> None:
             await self._ask.answer_question(target.computer, question.question_id, answer, target.office, longest)
 
+        def reports_to(name: Literal["on_progress", "on_state", "on_waiting"]) -> ProgressInLoop | None:
+            callback = options.get(name)
+            return ProgressInLoop(callback, self._invoke, name) if callback else None
+
         longest = MAX_TIMEOUT if options.get("extend") else timeout
-        on_progress = options.get("on_progress")
-        progress = ProgressInLoop(on_progress, self._invoke) if on_progress else None
-        return _ListeningCall(target, progress, CallQuestions(on_question, self._invoke, send) if on_question else None)
+        questions = CallQuestions(on_question, self._invoke, send) if on_question else None
+        return _ListeningCall(
+            target, reports_to("on_progress"), reports_to("on_state"), reports_to("on_waiting"), questions
+        )
 
     def _end(self, req_id: str, call: _ListeningCall) -> None:
         if self._calls.get(req_id) is call:
@@ -263,6 +346,15 @@ class ListeningCalls:
                 total if _is_number(total) else None,
                 message if isinstance(message, str) else None,
             )
+
+    def on_state(self, data: dict[str, Any]) -> None:
+        call, status = self._told(data), CallStatus.of_notice(data)
+        if call and status:
+            call.told += 1
+            if call.states:
+                call.states.put(call.told, status)
+            if call.waiting and status.state == "waiting":
+                call.waiting.put(call.told, status)
 
     def on_question_told(self, data: dict[str, Any]) -> None:
         call = self._told(data)
@@ -371,6 +463,7 @@ def _fields(options: EmitOptions, on_question: OnQuestion | None) -> dict[str, A
         questions = True if on_question else "result" if _continues(options) else None
     fields: dict[str, Any] = {
         "progress": bool(options.get("on_progress")),
+        "states": bool(options.get("on_state") or options.get("on_waiting")),
         "questions": questions,
         "extend": bool(options.get("extend")),
     }

@@ -156,9 +156,9 @@ class AsyncSMCPAgentClient(AgentBase):
         """Call a tool and return its result; a tool that failed returns one with `is_error`.
 
         `timeout` is in seconds; `expires` is its older name (003). A caller that stops waiting cancels the call on the
-        computer. `options` are those of `EmitOptions`: `on_progress`, `on_question`, `questions`, `extend`, `meta`,
-        `input_responses`, `request_state`, `client_capabilities`, `client`, `save_to` and `on_transfer`. Raises an
-        `SMCPError` for all other failures; its `outcome` says whether the tool has run.
+        computer. `options` are those of `EmitOptions`: `on_progress`, `on_state`, `on_waiting`, `on_question`,
+        `questions`, `extend`, `meta`, `input_responses`, `request_state`, `client_capabilities`, `client`, `save_to`
+        and `on_transfer`. Raises an `SMCPError` for all other failures; its `outcome` says whether the tool has run.
         """
         seconds = expires if timeout is None else timeout
         limit = DEFAULT_TIMEOUT if seconds is None else seconds
@@ -473,8 +473,8 @@ def blocking(
 class SMCPAgentClient(AgentBase):
     """`AsyncSMCPAgentClient` with blocking methods that may be called from any thread; they do the same.
 
-    Event handlers are called in threads, one at a time, and may use the client. `on_progress` and `on_question` are
-    called in threads too. A thread cannot be stopped: the answer of one whose question is over is dropped.
+    Event handlers are called in threads, one at a time, and may use the client. The callbacks of a call are called in
+    threads too. A thread cannot be stopped: the answer of one whose question is over is dropped.
     """
 
     _background: BackgroundLoop | None = None

@@ -43,6 +43,7 @@ _SETTLE = 5.0
 _SETTLE_READING = 1.0
 _NOT_REPEATED = (
     mcp_events.TELL_PROGRESS_NOTIFICATION,
+    mcp_events.TELL_STATE_NOTIFICATION,
     mcp_events.TELL_LOG_NOTIFICATION,
     mcp_events.TELL_RESOURCE_NOTIFICATION,
 )
@@ -104,6 +105,7 @@ class Flows:
         }
         self._tells = {
             mcp_events.TELL_PROGRESS_NOTIFICATION: self._listening.on_progress,
+            mcp_events.TELL_STATE_NOTIFICATION: self._listening.on_state,
             mcp_events.TELL_QUESTION_NOTIFICATION: self._listening.on_question_told,
             mcp_events.TELL_QUESTION_ENDED_NOTIFICATION: self._listening.on_question_ended,
             mcp_events.TELL_LOG_NOTIFICATION: self._on_log,

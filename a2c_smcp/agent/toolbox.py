@@ -26,7 +26,7 @@ from itertools import count
 from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from a2c_smcp.agent.calls import EmitOptions
+from a2c_smcp.agent.calls import EmitOptions, StatesAsProgress
 from a2c_smcp.agent.desktops import Seat
 from a2c_smcp.errors import Unavailable
 from a2c_smcp.loops import wait_blocking
@@ -283,7 +283,8 @@ class RemoteTool:
         """The listeners belong to this context, not to the loop in which the coroutine will run."""
         options: EmitOptions = {}
         if listener := progress_listener():
-            options["on_progress"] = listener
+            reporting = StatesAsProgress(listener)
+            options["on_progress"], options["on_state"] = reporting.on_progress, reporting.on_state
         caller = tool_caller()
         if caller and caller.client:
             options["client"] = caller.client

@@ -34,6 +34,7 @@ from a2c_smcp.errors import (
     SMCPError,
     ToolNotFound,
     Unavailable,
+    kind_of,
 )
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.registry.tool_registry import Listeners, ReadableChange
@@ -261,7 +262,7 @@ class Membership:
                 self._set(error)
             except Exception as error:  # of a credentials provider
                 logger.warning("the office cannot be joined", exc_info=True)
-                self._set(Unavailable(f"the office cannot be joined: {type(error).__name__}"))
+                self._set(Unavailable(f"the office cannot be joined: {kind_of(type(error))}"))
             else:
                 attempt = 0
                 self._set(None)

@@ -17,7 +17,7 @@ from a2c_smcp.cli.errors import Failed, WrongUse, explained
 from a2c_smcp.cli.terminal import Terminal
 from a2c_smcp.connection import Unreachable, fault_of
 from a2c_smcp.endpoint import cause_of
-from a2c_smcp.errors import NotAuthenticated, NotAuthorised
+from a2c_smcp.errors import NotAuthenticated, NotAuthorised, kind_of
 from a2c_smcp.loops import run_program
 
 _PATH = "/admin/api"
@@ -121,7 +121,7 @@ class AdminClient:
                     raise _refused(method, response.status, await response.text(), place)
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            why = f"{place} cannot be reached, {cause_of(error) or type(error).__name__}"
+            why = f"{place} cannot be reached, {cause_of(error) or kind_of(type(error))}"
             failure = Unreachable(why, await fault_of(error, endpoint))
             raise explained(failure, {"url": place, "office": ""}) from None
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
+    from a2c_smcp.agent import CallStatus
     from a2c_smcp.mcp_host.config.servers import MCPServerConfig
     from a2c_smcp.mcp_host.status import ServerStatus, State
 
@@ -531,12 +532,19 @@ class Meter:
         """From 0 to 1; `None` if it does not say how much there is to do."""
         self.words = ""
         self.has_bytes = False
+        self.waits_since: float | None = None
+
+    def become(self, status: CallStatus) -> None:
+        """As `report`, of a state of the work. Nothing replaces a report but that it waits."""
+        if status.state != "running" or self.waits_since is not None or not self.words:
+            self.words = printable(" ".join(str(status).split()))
+            self.waits_since = None if status.state == "running" else time.monotonic()
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         self.share = min(max(progress / total, 0.0), 1.0) if total and total > 0 else None
         counted = f"{progress:g} of {total:g}" if total and total > 0 else f"{progress:g}"
         text = " ".join(str(message or "").split())
-        self.words = printable(f"{counted}, {text}" if text else counted)
+        self.words, self.waits_since = printable(f"{counted}, {text}" if text else counted), None
 
     def report_bytes(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """As `report`, of bytes that are transferred."""
@@ -577,10 +585,12 @@ def _drawing(console: Console, what: str, hint: str, meter: Meter) -> Callable[[
         columns: list[RenderableType] = [spinner, label]
         if meter.share is not None:
             columns += [ProgressBar(1.0, meter.share, width=_BAR), Text(f"{meter.share:.0%}", "bold")]
-        words = Text(meter.words, "cyan", no_wrap=True, overflow="ellipsis")
-        columns += [words] if meter.words else []
+        waited = "" if meter.waits_since is None else f" ({time.monotonic() - meter.waits_since:.0f} s)"
+        said = meter.words + waited
+        words = Text(said, "cyan", no_wrap=True, overflow="ellipsis")
+        columns += [words] if said else []
         columns.append(Text(f"{time.monotonic() - began:.1f} s", "bold"))
-        columns += [Text(hint, "dim")] if console.width >= _WIDE or not meter.words else []
+        columns += [Text(hint, "dim")] if console.width >= _WIDE or not said else []
         line = Table.grid(padding=(0, 1, 0, 0))
         for column in columns:
             line.add_column(no_wrap=column is not words)  # the message of the work is the first to be cut

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from a2c_smcp.audit.observers import Facts, Observed, Observers, known
 from a2c_smcp.computer.calls.definitions import ToolChange
 from a2c_smcp.computer.calls.in_flight import Outcome, size_of
-from a2c_smcp.computer.calls.incoming import IncomingCall
+from a2c_smcp.computer.calls.incoming import CallClock, IncomingCall
 from a2c_smcp.computer.calls.table import ToolRoute
 from a2c_smcp.computer.consent.approval import ApprovalRequest, Caller
 from a2c_smcp.computer.consent.decision import Verdict
@@ -56,7 +56,7 @@ class ToolCallEnded(Observed):
     """A tool call has its result, which is about to leave. Without a `server`, there is no such tool.
 
     `tool` is the name that the agent used, `own_name` the one that its MCP server gives it. `sent` and `answered` are
-    sizes of arguments and result in bytes.
+    sizes of arguments and result in bytes. `clock` has how much of its time the call waited, and the tool ran.
     """
 
     call: IncomingCall
@@ -64,6 +64,7 @@ class ToolCallEnded(Observed):
     own_name: str | None
     result: CallResult
     seconds: float
+    clock: CallClock
     sent: int
     answered: int
 
@@ -84,21 +85,29 @@ class ToolCallEnded(Observed):
             tool=call.name,
             own_name=alias,
             outcome=result.outcome,
+            end=result.end,
             code=result.code,
             ran=result.ran,
             seconds=self.seconds,
+            waited_seconds=self.clock.waited,
+            run_seconds=self.clock.ran,
             bytes_in=self.sent,
             bytes_out=self.answered,
             trace=self.trace,
         )
 
     def entry(self) -> Facts:
-        facts = self.facts()
-        facts["ms"] = round(facts.pop("seconds") * 1000, 3)
-        return facts
+        def in_ms(name: str, value: Any) -> tuple[str, Any]:
+            head, found, _ = name.rpartition("seconds")
+            return (f"{head}ms", round(value * 1000, 3)) if found else (name, value)
+
+        return dict(in_ms(*fact) for fact in self.facts().items())
 
     def count(self, metrics: Metrics) -> None:
         metrics.histogram("a2c_computer_call_duration_seconds").observe(self.seconds)
+        metrics.histogram("a2c_computer_call_waited_seconds").observe(self.clock.waited)
+        if self.clock.ran is not None:
+            metrics.histogram("a2c_computer_call_run_seconds").observe(self.clock.ran)
         metrics.count("a2c_computer_calls_total", self.result.outcome)
 
 
@@ -319,12 +328,14 @@ class SeatChanged(Observed):
 class ComputerObservation(Observers[Observed]):
     """The observers of one Computer, and how its parts report."""
 
-    def call_ended(self, call: IncomingCall, began: float, route: ToolRoute | None, outcome: Outcome) -> None:
+    def call_ended(
+        self, call: IncomingCall, began: float, clock: CallClock, route: ToolRoute | None, outcome: Outcome
+    ) -> None:
         """`began` is by `time.monotonic`."""
         server, own_name = (route.server, route.tool) if route else (None, None)
         sizes = size_of(call.params), 0 if isinstance(outcome, SMCPError) else size_of(outcome)
         took, result = time.monotonic() - began, _result_of(outcome)
-        self.report_often(ToolCallEnded(call, server, own_name, result, took, *sizes))
+        self.report_often(ToolCallEnded(call, server, own_name, result, took, clock, *sizes))
 
     def policy_decided(self, call: IncomingCall, route: ToolRoute, verdict: Verdict) -> None:
         self.report(PolicyDecided(call, route.server, verdict.then, verdict.rule))

@@ -145,7 +145,7 @@ class Owner:
         self.tells = Tells(name, self.mask)
         self.questions = OpenQuestions(self.tells, self.mask)
         on_question = options.get("on_question")
-        self.listeners = ProgressListeners()
+        self.listeners = ProgressListeners(name)
         self.answering = Answering(
             on_question, self._questions_for_agents, self.questions, self.mask, observation, self.listeners
         )

@@ -10,9 +10,9 @@ Server that does, too: there is no such agent now, or it cannot be reached; only
 as the empty one of a published Server, or none within five seconds: it does not, nothing more is told on this
 connection, and `on_not_carried` is called, once. A connection that is lost says nothing about its Server.
 
-**Rates.** A Server takes 200 tells a second of a computer. 150 of them are for progress, logs and changes of resources,
-of these 50 for logs. Progress and logs that are over are dropped and counted, changes are told later. So there is
-always room for questions, which are few and bounded elsewhere.
+**Rates.** A Server takes 200 tells a second of a computer. 150 of them are for progress, states, logs and changes of
+resources, of these 50 for logs. Progress and logs that are over are dropped and counted, the others are told later. So
+there is always room for questions, which are few and bounded elsewhere.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.connection import LOST
 from a2c_smcp.errors import BadRequest, NotFound, SMCPError, TooLarge
+from a2c_smcp.mcp_events import CallState
 from a2c_smcp.mcp_host.limits import Rate
 from a2c_smcp.mcp_host.sessions.server_info import LARGEST, LogLevel, LogMessage
 from a2c_smcp.protocol.codec import dumps
@@ -38,13 +40,16 @@ from a2c_smcp.protocol.structure import TOLD
 
 logger = logging.getLogger(__name__)
 
-TellKind: TypeAlias = Literal["progress", "question", "question_ended", "log", "resource"]
+TellKind: TypeAlias = Literal["progress", "state", "question", "question_ended", "log", "resource"]
 
 _MOST, _MOST_LOGS = 150, 50
 _PROGRESS_RATE, _PROGRESS_AT_ONCE = 5, 4
 """Reports of one call in a second, and at once. With the last one they are at most ten, which a Server takes."""
-_RATED = ("progress", "log", "resource")
-_REPEATED = ("resource",)
+_STATE_LASTS = 0.1
+"""Seconds from a change of the state to its tell: of a quick call none is told."""
+_AGAIN = 1.0
+_RATED = ("progress", "state", "log", "resource")
+_REPEATED = ("state", "resource")
 
 
 class Delivery(Enum):
@@ -180,40 +185,80 @@ def _call_all(listeners: list[Callable[[str], None]], office: str) -> None:
         listener(office)
 
 
-class ProgressTells:
-    """The progress of one call. A report that comes too soon waits; a newer one replaces it."""
+class CallTells:
+    """Tells an agent the state of one call, and its progress if that is wanted, too."""
 
-    def __init__(self, tells: Tells, caller: Caller, req_id: str) -> None:
-        self._tells = tells
-        self._caller = caller
-        self._req_id = req_id
+    def __init__(self, tells: Tells, caller: Caller, req_id: str, *, progress: bool) -> None:
+        def tell(kind: TellKind, told: dict[str, Any], then: OnDelivery) -> None:
+            tells.tell(caller, kind, {"req_id": req_id, **told}, then)
+
+        self._progress = _LatestTell(partial(tell, "progress")) if progress else None
+        self._state = _LatestTell(partial(tell, "state"), _STATE_LASTS)
+
+    def report(self, progress: float, total: float | None, message: str | None) -> None:
+        if self._progress:
+            self._progress.put({"progress": progress, "total": total, "message": message})
+
+    def changed(self, state: CallState, reason: str) -> None:
+        self._state.put({"state": state, "since": time.time(), "reason": reason or None})
+
+    def end(self) -> None:
+        """Tell the progress that waits. The answer of the call follows."""
+        if self._progress:
+            self._progress.end()
+        self._state.drop()
+
+
+class _LatestTell:
+    """Tells of one kind about one call. The first waits for `delay` seconds, one that comes too soon for its turn.
+
+    A newer one replaces it.
+    """
+
+    def __init__(self, tell: Callable[[dict[str, Any], OnDelivery], None], delay: float = 0.0) -> None:
+        self._tell_now, self._delay = tell, delay
         self._rate = Rate(_PROGRESS_RATE, at_once=_PROGRESS_AT_ONCE)
         self._waiting: dict[str, Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
 
-    def report(self, progress: float, total: float | None, message: str | None) -> None:
-        told = {"req_id": self._req_id, "progress": progress, "total": total, "message": message}
+    def put(self, told: dict[str, Any]) -> None:
         self._waiting = {key: value for key, value in told.items() if value is not None}
         if self._timer is None:
-            self._send()
+            self._send_in(self._delay)
 
     def end(self) -> None:
-        """Tell what waits. The answer of the call follows."""
+        """Tell what waits."""
+        self.drop()
+        self._tell()
+
+    def drop(self) -> None:
+        self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        self._tell()
+
+    def _send_in(self, seconds: float) -> None:
+        if seconds:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._send)
+        else:
+            self._send()
 
     def _send(self) -> None:
         self._timer = None
         if self._waiting and self._rate.allows():
             self._tell()
         elif self._waiting:
-            self._timer = asyncio.get_running_loop().call_later(1 / _PROGRESS_RATE, self._send)
+            self._send_in(1 / _PROGRESS_RATE)
 
     def _tell(self) -> None:
         told, self._waiting = self._waiting, None
         if told is not None:
-            self._tells.tell(self._caller, "progress", told)
+            self._tell_now(told, lambda became: self._told(told, became))
+
+    def _told(self, told: dict[str, Any], became: Delivery) -> None:
+        if self._delay and became in (Delivery.LATER, Delivery.LOST) and not (self._waiting or self._is_over):
+            self._waiting = told
+            self._send_in(_AGAIN)
 
 
 # Log messages of MCP servers: a bounded history for the owner, and tells for agents that ask (WIRE §9).

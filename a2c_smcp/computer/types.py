@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import TypedDict
 
+from a2c_smcp.mcp_events import CallEnd, CallState
 from a2c_smcp.smcp import SMCPTool
 
 UpdateKind: TypeAlias = Literal["config", "tool_list", "desktop", "skills"]
@@ -49,3 +50,4 @@ class AttributedCall(ToolCallRecord):
     """A call in the history with its `caller`: the agent, and the MCP client behind it; empty for the owner's own."""
 
     caller: str
+    state: CallState | CallEnd

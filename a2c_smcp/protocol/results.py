@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, RateLimited, SMCPError, TooLarge
+from a2c_smcp.mcp_events import CallEnd
 from a2c_smcp.protocol.codec import Encoded, dumps
 from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.protocol.questions import is_input_required
@@ -199,7 +200,20 @@ class CallResult(NamedTuple):
     code: int | None = None
     ran: str | None = None
 
+    @property
+    def end(self) -> CallEnd:
+        """The end of the call, as people are told it."""
+        return _ENDS.get(self.outcome) or ("refused" if self.ran == "not_run" else "lost")
 
+
+_ENDS: dict[str, CallEnd] = {
+    "ok": "done",
+    "answered": "done",
+    "tool_error": "tool error",
+    "denied": "refused",
+    "cancelled": "cancelled",
+    "timeout": "timed out",
+}
 OK, TOOL_ERROR, ANSWERED = CallResult("ok"), CallResult("tool_error"), CallResult("answered")
 _OUTCOME_WORDS = {
     400: "bad_request",

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic_core import to_jsonable_python
 
-from a2c_smcp.errors import AuthorizationFailed, AuthorizationRequired, SMCPError
+from a2c_smcp.errors import AuthorizationFailed, AuthorizationRequired, SMCPError, kind_of
 from a2c_smcp.loops import is_cancelled
 from a2c_smcp.protocol.questions import is_input_required
 
@@ -343,7 +343,7 @@ async def mcp_result(
         return _error(error.message)
     except (Exception, SystemExit) as error:  # a function that exits must not end the program that hosts it
         logger.warning("Tool %r failed", name, exc_info=True)
-        return _error(str(error) or type(error).__name__)
+        return _error(str(error) or kind_of(type(error)))
     finally:
         _NOTED.reset(token)
 

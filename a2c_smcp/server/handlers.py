@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from a2c_smcp.errors import ComputerNotFound, Unavailable
+from a2c_smcp.mcp_events import TELL_STATE_EVENT
 from a2c_smcp.protocol import offices
 from a2c_smcp.protocol.events import Action, EventSpec
 from a2c_smcp.protocol.offices import Member, Notice, Office, instance_digest
@@ -134,6 +135,8 @@ class Handlers:
             return UNTOLD
         packet = event_packet(encoded.event, encoded.body)
         self._relay.tell(event, received.connection, agent, fields.get("req_id"), packet)
+        if event.name == TELL_STATE_EVENT:
+            self._relay.note_state(received.connection, agent, fields.get("req_id"), received.envelope.body)
         if self._observation.is_watched:
             self._observation.report_often(Told(received.connection, event, agent, fields.get("req_id")))
         return TOLD

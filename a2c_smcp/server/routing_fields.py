@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 
 from a2c_smcp.engine.packets import LARGE, Json
 from a2c_smcp.errors import BadRequest
+from a2c_smcp.mcp_events import CallState
 from a2c_smcp.protocol.codec import loads
 
 _OBJECT, _ARRAY, _STRING = b'{["'
@@ -48,6 +49,20 @@ class _Fields(TypedDict, total=False):
     kid: object
     seat: object
     params: _Object
+
+
+class _ToldState(msgspec.Struct, gc=False):
+    state: CallState
+
+
+_state_decoder = msgspec.json.Decoder(_ToldState)
+
+
+def read_state(body: Json) -> CallState | None:
+    """The state in what a computer tells of a call; `None` for a sealed or an unknown one."""
+    with suppress(*_NOT_READ):
+        return _state_decoder.decode(body).state
+    return None
 
 
 class _Meta(msgspec.Struct, gc=False):

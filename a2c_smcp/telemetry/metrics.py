@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from a2c_smcp import __version__
-from a2c_smcp.errors import SMCPError
+from a2c_smcp.errors import SMCPError, kind_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -369,6 +367,15 @@ COMPUTER = (
         buckets=LATENCY_BUCKETS,
     ),
     MetricSpec(
+        "a2c_computer_call_waited_seconds",
+        "histogram",
+        "The part of it in which the call waited: for its MCP server, for approval, for answers to questions.",
+        buckets=LATENCY_BUCKETS,
+    ),
+    MetricSpec(
+        "a2c_computer_call_run_seconds", "histogram", "The part of it in which the tool ran.", buckets=LATENCY_BUCKETS
+    ),
+    MetricSpec(
         "a2c_computer_approvals_total",
         "counter",
         "Calls that need approval, by who decided, and how: yes, no, always, always_for_agent, none. By grant and "
@@ -414,10 +421,4 @@ def server_metrics(node: str | None = None) -> Metrics:
 
 
 def count_refusal(metrics: Metrics, error: SMCPError) -> None:
-    metrics.count("a2c_refused_total", str(error.code), _reason(type(error).__name__))
-
-
-@cache
-def _reason(error: str) -> str:
-    """The name of a class as a label: `not_authenticated`."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error).lower()
+    metrics.count("a2c_refused_total", str(error.code), kind_of(type(error)).replace(" ", "_"))

@@ -116,7 +116,7 @@ async def test_an_owner_who_says_nothing_is_no_slow_tool(
     said = (
         "The owner did not answer within 1 s; nothing was run. Ask them, and call again; --timeout gives them more time"
     )
-    assert (ended.code, ended.err.strip()) == (1, f"{said}.")
+    assert (ended.code, ended.err.splitlines()) == (1, ["waiting for the owner of laptop", f"{said}."])
     assert guarded.runs == []
 
 

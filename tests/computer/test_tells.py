@@ -11,7 +11,7 @@ import pytest
 
 from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.computer.secrets.mask import Mask
-from a2c_smcp.computer.tells import Delivery, ProgressTells, ServerLogs, TellKind, Tells
+from a2c_smcp.computer.tells import CallTells, Delivery, ServerLogs, TellKind, Tells
 from a2c_smcp.connection import LOST
 from a2c_smcp.errors import BadRequest, ComputerNotFound, RateLimited, UnsupportedEvent
 from a2c_smcp.mcp_host.limits import Rate
@@ -135,7 +135,7 @@ def test_a_rate_allows_so_many_at_once_and_then_so_many_a_second() -> None:
 async def test_of_many_reports_the_first_are_told_then_five_a_second_and_the_last_one_before_the_end() -> None:
     tells, line = Tells("laptop", Mask()), Line(DELIVERED)
     with tells.connected("desk", line):
-        progress = ProgressTells(tells, PLANNER, "r1")
+        progress = CallTells(tells, PLANNER, "r1", progress=True)
         for step in range(1000):
             progress.report(step, 1000, None)
         assert len(line.sent) == 4
@@ -144,6 +144,35 @@ async def test_of_many_reports_the_first_are_told_then_five_a_second_and_the_las
         progress.end()
     told = [data["progress"] for _, data in line.sent]
     assert (told, line.sent[-1][1]["message"]) == ([0, 1, 2, 3, 999, 1000], "done")
+
+
+async def test_the_state_of_a_quick_call_is_not_told() -> None:
+    tells, line = Tells("laptop", Mask()), Line(DELIVERED)
+    with tells.connected("desk", line):
+        telling = CallTells(tells, PLANNER, "r1", progress=True)
+        telling.changed("queued", "the MCP server 'good'")
+        telling.changed("running", "")
+        telling.end()
+        await asyncio.sleep(0)
+    assert line.sent == []
+
+
+@pytest.mark.covers("call-states", "9-tell_state")
+@pytest.mark.parametrize("progress", [False, True])
+async def test_of_many_states_the_last_one_is_told_and_again_if_it_was_refused(progress: bool) -> None:
+    tells, line = Tells("laptop", Mask()), Line(RateLimited().to_wire())
+    with tells.connected("desk", line):
+        telling = CallTells(tells, PLANNER, "r1", progress=progress)
+        telling.report(1, 2, None)
+        assert len(line.sent) == progress
+        for _ in range(1000):
+            telling.changed("running", "")
+            telling.changed("waiting", "the owner of laptop")
+        await until(lambda: len(line.sent) == progress + 2)
+        telling.end()
+    for event, told in line.sent[progress:]:
+        assert event == "server:tell_state"
+        assert (told["req_id"], told["state"], told["reason"]) == ("r1", "waiting", "the owner of laptop")
 
 
 # Logs of MCP servers

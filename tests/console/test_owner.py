@@ -20,7 +20,7 @@ import pytest
 from aiohttp import web
 
 from a2c_smcp.audit.observers import Observed
-from a2c_smcp.computer.calls.incoming import Stopwatch
+from a2c_smcp.computer.calls.incoming import CallClock, ProgressListeners
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.configuration.watch import ConfigurationChanges
@@ -192,9 +192,9 @@ async def test_calls_that_wait_run_were_refused_cancelled_not_answered_or_failed
     assert done.seconds is not None
     assert 0 < done.seconds <= done.ended - done.since
     assert await ended(owned.call("b"), "no") == "refused"
-    assert await ended(owned.call("c", timeout=0.5)) == "not answered"
+    assert await ended(owned.call("c", timeout=0.5)) == "timed out"
     failing = asyncio.create_task(owned.computer.execute_tool(PLANNER, "f", "fail", {}, 30))
-    assert await ended(failing, "yes") == "failed"
+    assert await ended(failing, "yes") == "tool error"
     call = await owned.pends(owned.call("d"))
     async with asyncio.timeout(PATIENCE):
         while not [*owned.approvals]:
@@ -205,8 +205,10 @@ async def test_calls_that_wait_run_were_refused_cancelled_not_answered_or_failed
     assert [call.seconds is None for call in owned.state.past] == [True, False, True, True, False]
     page = (await visitor.get("/calls")).body
     assert "CancelledError" not in page
-    for state in ("done", "refused", "not answered", "failed", "cancelled"):
+    for state in ("done", "refused", "timed out", "tool error", "cancelled"):
         assert f">{state}<" in page
+    assert "the owner did not answer within 0.5 s; nothing was run" in page
+    assert ">waited " in page
 
 
 HELD = 1.0
@@ -237,9 +239,9 @@ async def test_a_duration_does_not_include_the_time_that_a_person_took_to_answer
     for tool, count in (("plan", 1), ("both", 2)):
         call = asyncio.create_task(owned.computer.execute_tool(PLANNER, f"call {tool}", tool, {}, 30))
         await asked(owned)
-        assert owned.state.running[0].state == "asking"
-        assert ">asking<" in (await visitor.get("/calls")).body
-        assert ">asking<" in (await visitor.get("/")).body.partition("<h2>Running</h2>")[2]
+        assert owned.state.running[0].state == "asked"
+        assert ">asked<" in (await visitor.get("/calls")).body
+        assert ">asked<" in (await visitor.get("/")).body.partition("<h2>Running</h2>")[2]
         async with asyncio.timeout(PATIENCE):
             await answered(count)
             assert not (await call).get("isError")
@@ -258,24 +260,31 @@ async def test_a_call_that_ends_while_it_asks_has_run_until_it_asked(visitor: Vi
     await asked(owned)
     assert (await late)["isError"]
     given_up = asyncio.create_task(owned.computer.execute_tool(PLANNER, "call again", "plan", {}, 30))
-    await until(lambda: bool(owned.state.running) and owned.state.running[0].state == "asking")
+    await until(lambda: bool(owned.state.running) and owned.state.running[0].state == "asked")
     await asyncio.sleep(HELD)
     owned.computer.calls.cancel(PLANNER, "call again")
     await asyncio.wait([given_up])
-    assert [call.state for call in owned.state.past] == ["cancelled", "failed"]
+    assert [call.state for call in owned.state.past] == ["cancelled", "timed out"]
     assert all(call.seconds is not None and call.seconds < HELD for call in owned.state.past)
     assert "CancelledError" not in (await visitor.get("/calls")).body
 
 
 @pytest.mark.covers("owner-durations")
-async def test_a_stopwatch_stands_still_while_anything_pauses_it() -> None:
-    stopwatch = Stopwatch()
-    assert (stopwatch.pause(), stopwatch.pause()) == (True, False)
-    seconds = stopwatch.seconds
-    assert not stopwatch.resume()
-    assert stopwatch.seconds == seconds
-    assert stopwatch.resume()
-    await until(lambda: stopwatch.seconds > seconds)
+async def test_the_clock_of_a_call_counts_what_it_waits_apart_from_what_it_runs_until_its_end() -> None:
+    listeners, clock, key = ProgressListeners("laptop"), CallClock(), ("desk", "planner", "", "r1")
+    with listeners.timed(key, clock):
+        assert clock.ran is None
+        listeners.changed(key, "running")
+        with listeners.asking(key, "the owner"), listeners.asking(key, "the owner"):
+            ran = clock.ran
+            assert clock.state == "asked"
+        assert clock.state == "running"
+        assert clock.ran == ran
+        clock.end()
+        ended = clock.ran, clock.waited
+        listeners.changed(key, "asked")
+    assert (clock.state, clock.ran, clock.waited) == ("running", *ended)
+    assert ended > (ran, 0.0)
 
 
 def many_values() -> dict[str, Any]:

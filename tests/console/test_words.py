@@ -10,11 +10,11 @@ from typing import get_args
 
 import pytest
 
-from a2c_smcp.computer.calls.incoming import WatchedState
 from a2c_smcp.computer.configuration import additions
 from a2c_smcp.computer.questions.forms import Field
 from a2c_smcp.console import pages, sign_in
 from a2c_smcp.console.pages import chinese
+from a2c_smcp.mcp_events import CallEnd, CallState
 from a2c_smcp.mcp_host.status import State
 from a2c_smcp.protocol.results import call_result
 
@@ -44,13 +44,12 @@ SCHEMAS = [
 FORMATS = [{"type": "string", "format": each} for each in ("email", "uri", "date", "date-time")]
 HINTS = {Field("x", each, False, False).hint.text for each in (*SCHEMAS, *FORMATS, {"type": "object"})} - {"text"}
 """What a field says that it expects. A text without limits is said nowhere."""
-ENDS = ("done", "refused", "cancelled", "not answered", "failed")
 COMPUTED: Mapping[str, frozenset[str]] = {
     "owner": frozenset(
         [
             *get_args(State),
-            *ENDS,
-            *get_args(WatchedState),
+            *get_args(CallState),
+            *get_args(CallEnd),
             "allow",
             "ask",
             "deny",
@@ -66,6 +65,7 @@ COMPUTED: Mapping[str, frozenset[str]] = {
         {call_result(code).outcome for code in range(400, 5000)}
         | {"ok", "answered", "tool_error", "refused", "request refused", "slow reader cut", "call", "agent", "computer"}
         | {"viewer", "operator"}
+        | {*get_args(CallState), *get_args(CallEnd)}
     ),
     "": frozenset(pages.THEMES),
 }

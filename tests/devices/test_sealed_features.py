@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from a2c_smcp.agent import AsyncSMCPAgentClient, SMCPAgentClient
+from a2c_smcp.agent import AsyncSMCPAgentClient, CallStatus, Question, SMCPAgentClient
 from a2c_smcp.computer import Computer
 from a2c_smcp.errors import CallCancelled
 from tests.computer.hosted import hosted, ready
@@ -98,7 +98,13 @@ async def test_progress_logs_questions_and_changes_are_told(agent: AsyncSMCPAgen
     )
     assert (result.text, told[-1][:2]) == ("done", (3, 3))
     await until(lambda: "at step 3" in heard.logs)
-    greeting = await agent.emit_tool_call("laptop", "greet", on_question=lambda question: ANSWERED)
+    states: list[CallStatus] = []
+
+    async def answers(question: Question) -> dict[str, str]:
+        await until(lambda: "asked, waiting for planner" in map(str, states))
+        return ANSWERED
+
+    greeting = await agent.emit_tool_call("laptop", "greet", on_question=answers, on_state=states.append)
     assert greeting.text == "hi Ada"
     await agent.subscribe_resource("laptop", "up", "notes://page")
     await agent.emit_tool_call("laptop", "write", {"text": "second"})

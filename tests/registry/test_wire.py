@@ -97,7 +97,7 @@ CIRCLE.append(CIRCLE)
     ("call", "text"),
     [
         (raising(ValueError("no such file")), "no such file"),
-        (raising(Said()), "Said"),
+        (raising(Said()), "said"),
         (raising(SystemExit(3)), "3"),
         (raising(asyncio.CancelledError()), "The tool was cancelled."),
         (lambda _: CIRCLE, "Circular reference"),

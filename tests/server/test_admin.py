@@ -182,7 +182,37 @@ async def test_a_call_is_shown_while_it_runs_and_after_it_ended(operator: Operat
     assert (await operator.get("calls"))["calls"] == []
     (ended,) = (await operator.get("calls/ended"))["calls"]
     assert (ended["tool"], ended["outcome"], ended["req_id"]) == ("add", "tool_error", "r1")
+    assert ended["end"] == "tool error"
     assert ended["seconds"] > 0
+
+
+@pytest.mark.covers("9-tell_state", "call-states")
+async def test_the_state_of_a_call_is_the_word_of_its_own_computer(
+    hub: Hub, operator: Operator, desk: tuple[Peer, Peer], connect: Any
+) -> None:
+    planner, laptop = desk
+    tower = await connect(hub, auth={"token": ALICE})
+    await tower.join("computer", "tower", "desk")
+    gate = Gate({"content": []})
+    calling = await running_call(planner, laptop, gate, tool="add", req_id="r1")
+
+    async def state_after(teller: Peer, **told: Any) -> Any:
+        told = {"agent": "planner", "req_id": "r1", "state": "waiting", "since": -1e308, **told}
+        await teller.ask("server:tell_state", told)
+        (call,) = (await operator.get("calls"))["calls"]
+        return call["state"]
+
+    assert await state_after(tower) is None
+    assert await state_after(laptop, req_id="r2") is None
+    assert await state_after(laptop, state="<b>mine</b>") is None
+    assert await state_after(laptop, state=["waiting"]) is None
+    assert await state_after(laptop) == "waiting"
+    (call,) = (await operator.get("calls"))["calls"]
+    assert abs(call["state_since"] - time.time()) < 60, "by the clock of the Server"
+    assert await state_after(tower, state="running") == "waiting"
+    assert await state_after(laptop, state="running") == "running"
+    gate.open()
+    await calling
 
 
 async def test_a_member_is_disconnected_and_that_is_reported(operator: Operator, desk: tuple[Peer, Peer]) -> None:
@@ -325,10 +355,12 @@ async def test_two_nodes_are_shown_and_steered_as_one(
             assert {row["name"]: row["node"] for row in found["members"]} == {"planner": "north", "laptop": "south"}
             assert (found["office"]["computers"], sorted(found["office"]["nodes"])) == (1, ["north", "south"])
             gate = Gate({"content": []})
-            calling = await running_call(planner, laptop, gate, tool="add")
+            calling = await running_call(planner, laptop, gate, tool="add", req_id="r1")
+            await laptop.ask("server:tell_state", {"agent": "planner", "req_id": "r1", "state": "waiting", "since": 1})
             for each in (operator, Operator(http, south.url)):
                 calls = (await each.get("calls"))["calls"]
-                assert [(row["tool"], row["node"]) for row in calls] == [("add", "south")], "each call is shown once"
+                shown = [(row["tool"], row["node"], row["state"]) for row in calls]
+                assert shown == [("add", "south", "waiting")], "each call is shown once"
             gate.open()
             await calling
             assert (await event())["name"] == "planner"

@@ -18,6 +18,7 @@ DELIVERED = {"delivered": True}
 REQUEST = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": {"type": "object"}}}
 KINDS: dict[str, dict[str, Any]] = {
     "progress": {"req_id": "r1", "progress": 0.5, "total": 1, "message": "half"},
+    "state": {"req_id": "r1", "state": "waiting", "since": 1.5, "reason": "the owner of laptop"},
     "question": {"req_id": "r1", "question_id": "q1", "request": REQUEST, "mcp_server": "files", "tool_name": "t"},
     "question_ended": {"req_id": "r1", "question_id": "q1"},
     "log": {"mcp_server": "files", "level": "info", "data": {"deep": [HUGE, None, "\ud800"]}},
@@ -30,7 +31,9 @@ def tell(number: int, kind: str, **fields: Any) -> str:
     return f"42/smcp,{number}{json.dumps([f'server:tell_{kind}', {'agent': 'planner', **fields}])}"
 
 
-@pytest.mark.covers("9-tell_progress", "9-tell_question", "9-tell_question_ended", "9-tell_log", "tell-routing")
+@pytest.mark.covers(
+    "9-tell_progress", "9-tell_state", "9-tell_question", "9-tell_question_ended", "9-tell_log", "tell-routing"
+)
 @pytest.mark.covers("9-tell_resource")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_is_told_arrives_whole_at_the_agent_and_nowhere_else(

@@ -23,6 +23,7 @@ from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 
 from a2c_smcp import __version__
 from a2c_smcp.agent import AsyncSMCPAgentClient, EmitOptions, ReadOptions
+from a2c_smcp.agent.calls import StatesAsProgress
 from a2c_smcp.agent.reading.answers import Send, answered, going_on, options_for
 from a2c_smcp.bridge.apps import EXTENSION
 from a2c_smcp.bridge.catalog import SEARCH_TOOLS, search_arguments
@@ -250,7 +251,8 @@ def failed_result(text: str, error: SMCPError | None = None) -> dict[str, Any]:
     """An error result. Programs find the code in `_meta`, and whether the tool has run."""
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
     if error is not None:
-        result["_meta"] = {"a2c_error": {"code": error.code, "outcome": error.outcome}}
+        reason = {"reason": why} if isinstance(why := error.details.get("reason"), str) else {}
+        result["_meta"] = {"a2c_error": {"code": error.code, "outcome": error.outcome, **reason}}
     return result
 
 
@@ -259,7 +261,8 @@ def _options(context: Request, round_: Round) -> EmitOptions:
     if meta := _meta(context.params or {}):
         options["meta"] = meta
     if wants_progress(context):
-        options["on_progress"] = round_.report
+        reporting = StatesAsProgress(round_.report)
+        options["on_progress"], options["on_state"] = reporting.on_progress, reporting.on_state
         options["extend"] = True
     return options
 

@@ -133,7 +133,9 @@ class ToolCallWork:
         """Ask for progress and questions only where a person sees them."""
         options, person = EmitOptions(extend=True) if self.extend else EmitOptions(), PersonAtTerminal(context.terminal)
         if context.terminal.console:
-            options["on_progress"] = meter.report
+            options["on_progress"], options["on_state"] = meter.report, meter.become
+        else:
+            options["on_waiting"] = lambda status: context.terminal.show(printable(str(status)))
         if person.is_there:
             options["on_question"] = person
         if self.save_to is not None:

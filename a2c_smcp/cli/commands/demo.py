@@ -28,7 +28,7 @@ from a2c_smcp.cli.suggestions import in_shell, invocation
 from a2c_smcp.cli.terminal import put_table
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.consent.approval import ApprovalRequest
-from a2c_smcp.errors import CallCancelled, ComputerNotFound, NotAuthenticated, SMCPError
+from a2c_smcp.errors import CallCancelled, ComputerNotFound, NotAuthenticated, SMCPError, kind_of
 from a2c_smcp.loops import cancel_and_wait, run_program
 from a2c_smcp.mcp_host.processes.job import is_running
 from a2c_smcp.registry import run_plan_async
@@ -59,7 +59,7 @@ def demo(
     try:
         run_program(_run_demo(StepPrinter(pause=0 if fast else 0.25)))
     except (DemoFailed, SMCPError, OSError, TimeoutError) as error:
-        what = f"The demo failed: {str(error) or type(error).__name__}"
+        what = f"The demo failed: {str(error) or kind_of(type(error))}"
         raise Failed(what, "If it fails again, run it as `a2c-smcp --debug demo` and report what it prints.") from error
 
 

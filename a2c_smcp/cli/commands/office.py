@@ -93,7 +93,7 @@ def show(
     put_table(_MEMBERS, map(_member_cells, office["members"]))
     if calls := office["calls"]:
         put_text(f"\n{plural(len(calls), 'call')} in flight:")
-        put_table(("tool", "computer", "agent", "for", "bytes", "event"), map(_call_cells, calls))
+        put_table(("tool", "computer", "agent", "for", "state", "bytes", "event"), map(_call_cells, calls))
 
 
 @office.command()
@@ -190,4 +190,12 @@ def _member_cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _call_cells(row: dict[str, Any]) -> tuple[str, ...]:
     tool = "(sealed)" if row["sealed"] else row["tool"] or ""
-    return tool, row["computer"], row["agent"], ago(row["since"]), size(row["bytes"]), row["event"]
+    return (
+        tool,
+        row["computer"],
+        row["agent"],
+        ago(row["since"]),
+        row.get("state") or "",
+        size(row["bytes"]),
+        row["event"],
+    )

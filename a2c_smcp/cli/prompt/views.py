@@ -95,7 +95,7 @@ def history(records: Iterable[AttributedCall]) -> RenderableType:
 
 def _record_row(record: AttributedCall) -> Sequence[str]:
     when = datetime.fromisoformat(record["timestamp"]).astimezone()
-    outcome = "done" if record["success"] else record["error"] or "failed or running"
+    outcome = f"{record['state']}: {record['error']}" if record["error"] else record["state"]
     whom, arguments = record["caller"] or "you", one_line(record["parameters"], 120)
     return f"{when:%H:%M:%S}", whom, record["server"], record["tool"], outcome, arguments
 

@@ -131,6 +131,10 @@ class CallApproval:
             self._pins.accept(route.server, route.tool, route.digest)
         return Approved(call, change=route.change)
 
+    def person_at_client(self, call: IncomingCall) -> str:
+        """The person at the MCP client, in words, if the approval of a call is theirs."""
+        return f"the person at {call.caller.who}" if self._approvals.are_by_client and can_be_asked(call) else ""
+
     def _decider(self, route: ToolRoute) -> tuple[str, bool]:
         """Return who decides in the owner's name, and True if a person is asked."""
         if not self._approvals.can_ask(route):
@@ -146,7 +150,7 @@ class CallApproval:
         try:
             yield given
         except TimeoutError:
-            person = "the owner" if by == "owner" else f"the person at {call.caller.who}"
+            person = "the owner" if by == "owner" else self.person_at_client(call)
             silent = CallTimeout(
                 f"{person} did not answer within {call.timeout:g} s; nothing was run", outcome="not_run"
             )

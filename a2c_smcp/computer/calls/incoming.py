@@ -17,16 +17,17 @@ from a2c_smcp.computer.calls.journal import Key
 from a2c_smcp.computer.consent.approval import Caller
 from a2c_smcp.computer.content.blob_handles import Blobs
 from a2c_smcp.computer.types import AttributedCall
-from a2c_smcp.errors import AnswerTooLarge, NotPrivate
+from a2c_smcp.errors import AnswerTooLarge, NotPrivate, SMCPError
+from a2c_smcp.mcp_events import CallEnd, CallState
 from a2c_smcp.mcp_host.limits import is_within, text_in
 from a2c_smcp.protocol.codec import Encoded, dumps
-from a2c_smcp.protocol.results import failed_call, is_own_key
+from a2c_smcp.protocol.results import call_result, failed_call, is_own_key
 from a2c_smcp.types import TOOL_NAME
 
 logger = logging.getLogger(__name__)
 
 _OPTIONS = frozenset(
-    ("progress", "questions", "extend", "input_responses", "request_state", "client_capabilities", "_meta")
+    ("progress", "states", "questions", "extend", "input_responses", "request_state", "client_capabilities", "_meta")
 )
 _NONE = (None, None, None)
 
@@ -35,12 +36,14 @@ _NONE = (None, None, None)
 class CallOptions:
     """The options of a call: wishes of its agent beside the result.
 
-    `progress`: to be told the progress. `questions`: `True`, to be asked what the tool asks; `"result"`, to get MCP's
-    `InputRequiredResult` and ask again with `input_responses` and `request_state`; `client_capabilities` are what is
-    declared to the MCP server then. `extend`: the timeout is the longest silence. `meta` is for the MCP server.
+    `progress`: to be told the progress, and the states; `states`: these alone. `questions`: `True`, to be asked what
+    the tool asks; `"result"`, to get MCP's `InputRequiredResult` and ask again with `input_responses` and
+    `request_state`; `client_capabilities` are what is declared to the MCP server then. `extend`: the timeout is the
+    longest silence. `meta` is for the MCP server.
     """
 
     progress: bool = False
+    states: bool = False
     questions: bool | Literal["result"] = False
     extend: bool = False
     input_responses: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -55,6 +58,7 @@ class CallOptions:
             return None
         return cls(
             progress=data.get("progress") is True,
+            states=data.get("states") is True,
             questions="result" if data.get("questions") == "result" else data.get("questions") is True,
             extend=data.get("extend") is True,
             input_responses=data.get("input_responses"),
@@ -128,9 +132,8 @@ class ProgressListener(Protocol):
 
     def report(self, progress: float, total: float | None, message: str | None) -> None: ...
 
-
-WatchedState: TypeAlias = Literal["waiting", "running", "asking"]
-"""The state of a call: it waits for its approval, its tool runs, or waits for the answer to a question."""
+    def changed(self, state: CallState, reason: str) -> None:
+        """The call is in this state from now on. `reason` is for whom or what it waits, in words."""
 
 
 class CallWatch(Protocol):
@@ -143,45 +146,61 @@ class CallWatch(Protocol):
 
     def progressed(self, call: Key, progress: float, total: float | None, message: str | None) -> None: ...
 
-    def changed(self, call: Key, state: WatchedState) -> None: ...
+    def changed(self, call: Key, clock: CallClock) -> None: ...
 
-    def ended(self, call: Key, error: BaseException | None, seconds: float | None) -> None:
-        """`seconds` is how long the tool ran, without the time that its questions waited; `None` if it did not run."""
+    def ended(self, call: Key, end: CallEnd, clock: CallClock) -> None: ...
 
 
-class Stopwatch:
-    """The time that a tool runs, without that in which its questions wait for answers. Several may wait at once."""
+class CallClock:
+    """The state of a call, and how long it has been in each. Its time ends when the tool has answered."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._paused = 0.0
-        self._pauses = 0
+        self.state: CallState = "queued"
+        self.record: AttributedCall | None = None
+        self.questions = 0
+        """Open ones: several may wait at once."""
+        self._spent: dict[CallState, float] = {}
+        self._since: float | None = time.monotonic()
+
+    def become(self, state: CallState) -> bool:
+        """Return `False` if the time of the call has ended."""
+        if self._since is None:
+            return False
+        self.end()
+        self.state, self._since = state, time.monotonic()
+        if self.record:
+            self.record["state"] = state
+        return True
+
+    def end(self) -> None:
+        if self._since is not None:
+            self._spent[self.state] = self._spent.get(self.state, 0.0) + time.monotonic() - self._since
+            self._since = None
 
     @property
-    def seconds(self) -> float:
-        return (self._paused if self._pauses else time.monotonic()) - self._began
+    def before(self) -> float:
+        """The seconds for which the call has been in this state before."""
+        return self._spent.get(self.state, 0.0)
 
-    def pause(self) -> bool:
-        """Stop. Return whether it was running."""
-        self._paused = self._paused if self._pauses else time.monotonic()
-        self._pauses += 1
-        return self._pauses == 1
+    @property
+    def ran(self) -> float | None:
+        """The seconds for which the tool ran, without those in which its questions waited; `None` if it did not run."""
+        return self._spent.get("running")
 
-    def resume(self) -> bool:
-        """End one of the pauses. Return whether it runs again."""
-        self._pauses -= 1
-        if not self._pauses:
-            self._began += time.monotonic() - self._paused
-        return not self._pauses
+    @property
+    def waited(self) -> float:
+        """All other seconds."""
+        return sum(self._spent.values()) - (self.ran or 0.0)
 
 
 class ProgressListeners:
-    """The listeners to the progress of each call, and `watch`, which follows all. A slow one never delays a call."""
+    """The listeners to each call, and `watch`, which follows all. A slow one never delays a call."""
 
-    def __init__(self) -> None:
+    def __init__(self, computer: str) -> None:
+        self.owner = f"the owner of {computer}"
         self.watch: CallWatch | None = None
         self._listeners: dict[Key, list[ProgressListener]] = {}
-        self._timed: dict[Key, Stopwatch] = {}
+        self._clocks: dict[Key, CallClock] = {}
 
     def add(self, call: Key, listener: ProgressListener) -> None:
         self._listeners.setdefault(call, []).append(listener)
@@ -190,9 +209,20 @@ class ProgressListeners:
         return call in self._listeners or self.watch is not None
 
     @contextmanager
-    def watched(self, call: Key, record: AttributedCall) -> Iterator[None]:
-        """Report the beginning and the end of a call to `watch`."""
-        watch = self.watch
+    def timed(self, call: Key, clock: CallClock) -> Iterator[None]:
+        """Inside the `with` block, the states of a call are measured by its clock."""
+        self._clocks[call] = clock
+        try:
+            yield
+        finally:
+            clock.end()
+            if self._clocks.get(call) is clock:  # not that of a call in place of one that was dropped
+                del self._clocks[call]
+
+    @contextmanager
+    def watched(self, call: Key, record: AttributedCall, clock: CallClock) -> Iterator[None]:
+        """Report the beginning and the end of a call to `watch`, and keep its state in the record."""
+        watch, clock.record = self.watch, record
         failure: BaseException | None = None
         if watch:
             watch.began(call, record)
@@ -202,39 +232,43 @@ class ProgressListeners:
             failure = error
             raise
         finally:
-            timed = self._timed.pop(call, None)
+            clock.end()
+            record["state"] = end = _end_of(record, failure, clock)
             if watch:
-                watch.ended(call, failure, timed.seconds if timed else None)
-
-    def timing(self, call: Key) -> Stopwatch:
-        """Measure how long the tool of a call runs. The caller pauses at its end."""
-        self._timed[call] = stopwatch = Stopwatch()
-        return stopwatch
+                watch.ended(call, end, clock)
 
     @contextmanager
-    def waiting(self, call: Key) -> Iterator[None]:
-        """Report to `watch` that a call waits for its approval meanwhile, also if it ends while it does."""
-        self._changed(call, "waiting")
+    def waiting(self, call: Key, person: str) -> Iterator[None]:
+        """Report that a call waits for this person's approval meanwhile, also if it ends while it does."""
+        self.changed(call, "waiting", person)
         yield
-        self._changed(call, "running")
+        self.changed(call, "queued")
 
     @contextmanager
-    def asking(self, call: Key) -> Iterator[None]:
-        """Stop the time of a call, and report to `watch` that it waits for an answer meanwhile."""
-        if (stopwatch := self._timed.get(call)) is None:
+    def asking(self, call: Key, person: str) -> Iterator[None]:
+        """Stop the time of a call, and report that it waits for this person's answer meanwhile."""
+        clock = self._clocks.get(call)
+        if clock is None or clock.state == "queued":
             yield
             return
-        if stopwatch.pause():
-            self._changed(call, "asking")
+        clock.questions += 1
+        self.changed(call, "asked", person)
         try:
             yield
         finally:
-            if stopwatch.resume():
-                self._changed(call, "running")
+            clock.questions -= 1
+            if not clock.questions:
+                self.changed(call, "running")
 
-    def _changed(self, call: Key, state: WatchedState) -> None:
+    def changed(self, call: Key, state: CallState, reason: str = "") -> None:
+        """A call is in this state from now on. `reason` is for whom or what it waits."""
+        clock = self._clocks.get(call)
+        if clock is None or not clock.become(state):
+            return
+        for listener in self._listeners.get(call, ()):
+            listener.changed(state, reason)
         if self.watch:
-            self.watch.changed(call, state)
+            self.watch.changed(call, clock)
 
     def remove(self, call: Key, listener: ProgressListener) -> None:
         self._listeners[call].remove(listener)
@@ -267,6 +301,18 @@ class ProgressListeners:
             self.watch.progressed(call, progress, total, masked)
 
 
+def _end_of(record: AttributedCall, failure: BaseException | None, clock: CallClock) -> CallEnd:
+    """The end of a call. One that ends without a failure and without success says why, or its tool has failed."""
+    if isinstance(failure, asyncio.CancelledError):
+        return "cancelled"
+    if isinstance(failure, TimeoutError):
+        return "timed out"
+    if failure is None:
+        return "done" if record["success"] else "refused" if record["error"] else "tool error"
+    code = failure.code if isinstance(failure, SMCPError) else SMCPError.code
+    return call_result(code, ran="not_run" if clock.ran is None else None).end
+
+
 class _Listener:
     """Calls one listener in order, in a task of its own."""
 
@@ -279,6 +325,9 @@ class _Listener:
         self._pending.append((progress, total, message))
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._call())
+
+    def changed(self, state: CallState, reason: str) -> None:
+        """A function that listens to progress is told no states."""
 
     async def drain(self) -> None:
         if self._task is not None:

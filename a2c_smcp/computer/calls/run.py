@@ -19,7 +19,7 @@ from typing import Any
 from a2c_smcp.computer.calls.approving import Approved, CallApproval
 from a2c_smcp.computer.calls.catalog import FUNCTIONS, check_arguments, fits_at_once
 from a2c_smcp.computer.calls.in_flight import Begin, CallsInFlight, Outcome, Result, digest_of
-from a2c_smcp.computer.calls.incoming import IncomingCall, OnProgress, ResultDelivery, caller_of, key_of
+from a2c_smcp.computer.calls.incoming import CallClock, IncomingCall, OnProgress, ResultDelivery, caller_of, key_of
 from a2c_smcp.computer.calls.journal import Key
 from a2c_smcp.computer.calls.live import CallTool, LiveCalls
 from a2c_smcp.computer.calls.table import ToolRoute
@@ -31,9 +31,10 @@ from a2c_smcp.computer.observation import CancelHeard, ToolCallBegun
 from a2c_smcp.computer.owner import Owner
 from a2c_smcp.computer.questions.client_approval import ClientApprovals
 from a2c_smcp.computer.sign_in import refused_call
-from a2c_smcp.computer.tells import ProgressTells
+from a2c_smcp.computer.tells import CallTells
 from a2c_smcp.computer.types import AttributedCall
 from a2c_smcp.errors import BadRequest, CallTimeout, ScannerRefused, SMCPError, ToolNotFound
+from a2c_smcp.mcp_events import CallState
 from a2c_smcp.mcp_host.failures import AuthRequired
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
 from a2c_smcp.protocol.questions import is_input_required
@@ -62,11 +63,11 @@ class ToolCalls:
 
     def start(self, call: IncomingCall, then: Callable[[Result], None]) -> None:
         """Run a call in the background, unless it is a duplicate, and call `then` with its result. Never raises."""
-        telling = self._telling(call)
+        telling, clock = self._telling(call), CallClock()
         began = time.monotonic()
 
         def ended(outcome: Outcome) -> None:
-            self.observation.call_ended(call, began, self._route(call), outcome)
+            self.observation.call_ended(call, began, clock, self._route(call), outcome)
 
         def answer(outcome: Outcome) -> None:
             if telling:
@@ -78,7 +79,7 @@ class ToolCalls:
         report = ended if self.observation.is_watched else None
 
         def work(begin: Begin) -> Coroutine[Any, Any, Result]:
-            return CallRun(self, call, begin).run()
+            return CallRun(self, call, begin, clock).run()
 
         try:
             self.in_flight.start(call.caller, call.req_id, call.what, work, answer, report)
@@ -87,11 +88,12 @@ class ToolCalls:
                 report(error)
             answer(error)
 
-    def _telling(self, call: IncomingCall) -> ProgressTells | None:
-        """Tells the agent the progress until the call ends; `None` if it does not want that, or is told already."""
-        if call.options is None or not call.options.progress or call.key in self._told:
+    def _telling(self, call: IncomingCall) -> CallTells | None:
+        """Tells the agent about the call until it ends; `None` if it does not want that, or is told already."""
+        options = call.options
+        if options is None or not (options.progress or options.states) or call.key in self._told:
             return None
-        telling = ProgressTells(self.owner.tells, call.caller, call.req_id)
+        telling = CallTells(self.owner.tells, call.caller, call.req_id, progress=options.progress)
         self._told.add(call.key)
         self.listeners.add(call.key, telling)
         return telling
@@ -158,8 +160,8 @@ class CallRun:
     record: AttributedCall
     """The call in the history, with how it ended."""
 
-    def __init__(self, calls: ToolCalls, call: IncomingCall, begin: Begin) -> None:
-        self.calls, self.call, self._begin = calls, call, begin
+    def __init__(self, calls: ToolCalls, call: IncomingCall, begin: Begin, clock: CallClock) -> None:
+        self.calls, self.call, self._begin, self.clock = calls, call, begin, clock
         self.deadline = asyncio.get_running_loop().time() + call.timeout
         self.resumes = calls.live.resumes(call)
         self.admission: AdmittedCall | None = None
@@ -169,7 +171,7 @@ class CallRun:
         """The result as it is sent. Each step raises `SMCPError` to end the call."""
         if self.calls.observation.is_watched:
             self.calls.observation.report_often(ToolCallBegun(self.call))
-        with self._traced() as span:
+        with self._traced() as span, self.calls.listeners.timed(self.call.key, self.clock):
             await self._resolve()
             await self._check_arguments(self.call.params)
             self.shown = self.calls.mask.data(self.call.params, ARGUMENTS, self.route.server)
@@ -206,6 +208,8 @@ class CallRun:
     async def _awaited(self) -> ToolRoute:
         """The tool, once the MCP servers that may have it have started."""
         began = time.monotonic()
+        starting = ", ".join(map(repr, self.calls.owner.host.starting))
+        self._become("queued", f"the start of {starting}")
         try:
             async with asyncio.timeout_at(self.deadline):
                 return await self.calls.catalog.await_tool(self.call.name)
@@ -220,6 +224,7 @@ class CallRun:
         call, route = self.call, self.route
         if fits_at_once(route.schema, arguments):
             return
+        self._become("queued", "the check of its arguments")
         try:
             async with asyncio.timeout_at(self.deadline):
                 await check_arguments(route.schema, arguments, f"tool {route.tool!r} of server {route.server!r}")
@@ -237,7 +242,8 @@ class CallRun:
         approval, verdict = self.calls.approval, self.admission.verdict if self.admission else None
         if approval.allows(self.call, self.route, self.shown, verdict) or self.resumes:
             return None
-        with self.calls.listeners.waiting(self.call.key):
+        person = approval.person_at_client(self.call) or self.calls.listeners.owner
+        with self.calls.listeners.waiting(self.call.key, person):
             self.approved = await approval.approve(self.call, self.route, self.shown, self.deadline, verdict)
         if self.approved.question is not None:
             self.record["error"] = _ASKED
@@ -283,14 +289,14 @@ class CallRun:
         )
         if self.admission:
             send = self.admission.counting(send)
-        stopwatch = calls.listeners.timing(call.key)
+        self._become("queued", f"the MCP server {route.server!r}")
         try:
             if call.options is None or not call.options.is_live:
                 return await send(request)
             return await calls.live.call(call, route.server, self.deadline, request, send)
         finally:
-            stopwatch.pause()
-            calls.owner.statistics.add(route.server, stopwatch.seconds)
+            self.clock.end()
+            calls.owner.statistics.add(route.server, self.clock.ran or 0.0)
 
     async def _finish(self, raw: Result) -> Result:
         """The result masked, transformed and scanned."""
@@ -323,6 +329,10 @@ class CallRun:
             raise TimeoutError
         self.calls.approval.require_same(self.call, self.route, is_approved=self.approved is not None)
         self._begin()
+        self._become("running")
+
+    def _become(self, state: CallState, reason: str = "") -> None:
+        self.calls.listeners.changed(self.call.key, state, reason)
 
     def _report(self, progress: float, total: float | None, message: str | None) -> None:
         mask, server = self.calls.mask, self.route.server
@@ -383,17 +393,21 @@ class CallRun:
             success=False,
             error=None,
             caller=call.caller.who,
+            state=self.clock.state,
         )
         calls.owner.history.append(record)
         try:
-            with calls.listeners.watched(call.key, record):
+            with calls.listeners.watched(call.key, record, self.clock):
                 yield
         except TimeoutError:
             record["error"] = f"no answer within {call.timeout:g} s"
             raise CallTimeout(f"{call.name!r} did not finish within {call.timeout:g} s") from None
+        except asyncio.CancelledError:
+            record["error"] = "cancelled"
+            raise
         except SMCPError as error:  # masked here: if its server is gone, the route is not found again
             record["error"] = masked_error(error, calls.mask, route.server).message
             raise
         except BaseException as error:
-            record["error"] = calls.mask.text(str(error) or type(error).__name__, route.server)
+            record["error"] = calls.mask.text(str(error) or SMCPError().message, route.server)
             raise

@@ -40,7 +40,7 @@ from a2c_smcp.computer.content.skill import (
 )
 from a2c_smcp.computer.content.user_skills import Draft, Staging
 from a2c_smcp.computer.hosting import HostedServers
-from a2c_smcp.errors import BadRequest, CallTimeout, NotPrivate, SkillFileNotAccessible, SMCPError
+from a2c_smcp.errors import BadRequest, CallTimeout, NotPrivate, SkillFileNotAccessible, SMCPError, kind_of
 from a2c_smcp.loops import OwnedTasks, in_thread, start_in_thread_async
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, if_short
 from a2c_smcp.mcp_host.sessions.session import EventKind
@@ -479,7 +479,7 @@ class ServerSkills:
         except (NotPrivate, RequestRefused, OversizedAnswer, CallTimeout) as error:
             raise NotASkill(error.message) from None
         except OSError as error:
-            raise NotASkill(f"it cannot be written: {error.strerror or type(error).__name__}") from None
+            raise NotASkill(f"it cannot be written: {error.strerror or kind_of(type(error))}") from None
         if known:
             return replace(known, listed=listed, skill=skill)
         return _Staged(listed, skill, digest, size)

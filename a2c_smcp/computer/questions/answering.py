@@ -28,6 +28,7 @@ from a2c_smcp.errors import BadRequest, SMCPError
 from a2c_smcp.mcp_events import AnswerAction
 from a2c_smcp.mcp_host.limits import is_within
 from a2c_smcp.mcp_host.sessions.tool_request import InputRefused, OnInput
+from a2c_smcp.protocol.escaping import shown_caller
 from a2c_smcp.protocol.questions import ELICITATION, INPUT_METHODS, Answer, InputRequest, OnQuestion, Question
 from a2c_smcp.protocol.structure import REQUEST
 from a2c_smcp.telemetry import conventions, tracing
@@ -144,7 +145,8 @@ class Answering:
         answer, asked = None, Counter([key] if key else [])
         self.asking += asked
         try:
-            with self._listeners.asking(key) if key else nullcontext():
+            person = self._listeners.owner if of == "owner" else shown_caller(question.agent, question.client)
+            with self._listeners.asking(key, person) if key else nullcontext():
                 answer = await asking
         finally:
             self.asking -= asked

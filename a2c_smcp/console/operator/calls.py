@@ -58,7 +58,10 @@ class OperatorCallsPages:
                 _tool(view, row.tool, sealed=row.sealed, request=row.event),
                 joined(row.agent, tag("div", row.principal, class_="soft small")),
                 joined(row.computer, tag("div", office_link(view, row.office), class_="small")),
-                tag("time", "–", data_since=round(row.since * 1000), class_="number"),
+                joined(
+                    tag("time", "–", data_since=round(row.since * 1000), class_="number"),
+                    tag("div", words(row.state), class_="small") if row.state else None,
+                ),
                 size_text(row.bytes),
                 row.node or "–",
             )
@@ -81,7 +84,7 @@ class OperatorCallsPages:
                 joined(row.agent, tag("div", row.principal, class_="soft small")),
                 joined(row.computer, tag("div", office_link(view, row.office) if row.office else None, class_="small")),
                 joined(
-                    outcome_pill(view, row.outcome, row.code),
+                    outcome_pill(view, row.end or row.outcome, row.code),
                     tag("div", row.reason, class_="small") if row.reason else None,
                 ),
                 seconds_text(row.seconds),

@@ -14,7 +14,7 @@ from a2c_smcp.server.admin.operations import Missing
 
 PER_PAGE = 50
 _KIB = 1024
-_GOOD, _QUIET = frozenset({"ok", "answered"}), frozenset({"cancelled"})
+_GOOD, _QUIET = frozenset({"done", "ok", "answered"}), frozenset({"cancelled"})
 
 
 def search_form(view: View, label: str, **kept: str) -> Html:

@@ -11,19 +11,23 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from a2c_smcp.console.html import Child, Html, joined, tag
 from a2c_smcp.console.owner.layout import arguments, duration, long_text, moment, pill, whole_call, whole_window
 from a2c_smcp.console.owner.state import OwnerState, WatchedCall
 from a2c_smcp.console.pages import Page, View, row_table
 from a2c_smcp.errors import SMCPError
+from a2c_smcp.mcp_events import CallEnd, CallState
 
 _MOST = 1024
 """Characters of the arguments of one call: there are many on the page."""
 _MOST_OF_WINDOW = 16 * 1024
 """Characters of one window."""
-_KINDS = {"waiting": "warn", "running": "warn", "asking": "warn", "done": "good", "refused": "bad", "failed": "bad"}
-_KINDS |= {"cancelled": "", "not answered": ""}
+_KINDS = dict.fromkeys(get_args(CallState), "warn") | dict.fromkeys(get_args(CallEnd), "bad")
+_KINDS |= {"done": "good", "cancelled": ""}
+_WAITED = 0.1
+"""Seconds of waiting that are shown."""
 _PATIENCE = 0.5
 _FRESH = 3.0
 _CHANGED, _READ = "desktop", "desktop read"
@@ -45,8 +49,10 @@ class CallsPage:
 def _row(view: View, call: WatchedCall) -> Sequence[Child]:
     words, record = view.words, call.record
     took: Html | str = "–" if call.seconds is None else duration(call.seconds)
-    if call.state == "running":
+    if call.ended is None:
         took = tag("time", "–", data_since=round(call.since * 1000))
+    elif call.waited >= _WAITED:
+        took = joined(took, tag("div", words("waited {time}", time=duration(call.waited)), class_="soft small"))
     if view.language not in call.shown:
         call.shown[view.language] = arguments(view, record["parameters"], whole_call(view, call.number), _MOST)
     shown = tag(
@@ -68,7 +74,7 @@ def _row(view: View, call: WatchedCall) -> Sequence[Child]:
 def _outcome(view: View, call: WatchedCall) -> Html:
     words, error = view.words, call.record["error"]
     shown = pill(words(call.state), _KINDS[call.state])
-    if call.ended is None or call.state in ("done", "cancelled", "not answered"):
+    if call.ended is None or call.state in ("done", "cancelled"):
         return shown
     reason = error or words("The tool says that it failed.")
     return joined(shown, tag("div", long_text(view, reason, whole_call(view, call.number)), class_="small"))

@@ -397,7 +397,7 @@ def _running_call(view: View, call: WatchedCall) -> Html:
         message = f" – {shortened(call.message)}" if call.message else None
         bar = tag("div", drawn, tag("p", f"{value} / {most}" if most else value, message, class_="soft small number"))
     age = tag("time", "–", data_since=round(call.since * 1000))
-    if call.state == "asking":
+    if call.state != "running":
         age = pill(view.words(call.state), "warn")
     return tag(
         "li", tag("div", tag("h3", sentence), age, class_="head"), bar, class_="card", data_key=f"call-{call.number}"

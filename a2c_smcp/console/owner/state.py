@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from a2c_smcp.computer.calls.incoming import WatchedState
+from a2c_smcp.computer.calls.incoming import CallClock
 from a2c_smcp.computer.calls.journal import Key
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.watch import ConfigurationChanges
@@ -15,10 +14,9 @@ from a2c_smcp.computer.consent.approval import PendingApprovals, PendingQuestion
 from a2c_smcp.computer.types import AttributedCall, Update
 from a2c_smcp.console.app import Changes
 from a2c_smcp.console.html import Html
-from a2c_smcp.errors import CallTimeout, SMCPError
 from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.mcp_events import CallEnd, CallState
 from a2c_smcp.mcp_host.status import State
-from a2c_smcp.protocol.results import call_result
 
 _KEPT = 100
 """Calls that are shown after they have ended. The computer keeps as many, so their arguments are kept once."""
@@ -28,19 +26,18 @@ _KEPT = 100
 class WatchedCall:
     """A call. Times are in seconds since the epoch; `ended` is `None` while it runs.
 
-    `state` is an English text: `waiting` for the owner, `running`, or `asking` something, `since` then; at the end
-    `done`, `refused`, `cancelled`, `not answered` or `failed`. `seconds` is how long the tool ran, without the time
-    that people took; `None` if it did not run. While it runs, `since` is so long ago.
+    `seconds` is how long the tool ran, without the time that people took; `None` if it did not run. Until it has ended,
+    it has been in its `state` for the time since `since`, in all.
     """
 
     number: int
     record: AttributedCall
     began: float = field(default_factory=time.time)
     ended: float | None = None
-    state: str = "running"
+    state: CallState | CallEnd = "queued"
     since: float = field(default_factory=time.time)
-    asked: float = 0.0
     seconds: float | None = None
+    waited: float = 0.0
     progress: float | None = None
     total: float | None = None
     message: str = ""
@@ -126,29 +123,13 @@ class OwnerState:
             known.progress, known.total, known.message = progress, total, message or ""
             self.changes.changed("calls")
 
-    def changed(self, call: Key, state: WatchedState) -> None:
+    def changed(self, call: Key, clock: CallClock) -> None:
         if known := self._running.get(call):
-            now = time.time()
-            ran = known.asked - known.since if known.state == "asking" else 0.0
-            if state == "asking":
-                known.asked = now
-            else:
-                known.since = now - ran
-            known.state = state
+            known.state, known.since = clock.state, time.time() - clock.before
             self.changes.changed("calls")
 
-    def ended(self, call: Key, error: BaseException | None, seconds: float | None) -> None:
+    def ended(self, call: Key, end: CallEnd, clock: CallClock) -> None:
         if known := self._running.pop(call, None):
-            known.ended, known.seconds = time.time(), seconds
-            known.state = _end_of(known, error)
+            known.ended, known.seconds, known.waited = time.time(), clock.ran, clock.waited
+            known.state = end
             self.changes.changed("calls", "servers")
-
-
-def _end_of(call: WatchedCall, error: BaseException | None) -> str:
-    if call.record["success"]:
-        return "done"
-    if isinstance(error, asyncio.CancelledError):
-        return "cancelled"
-    if isinstance(error, TimeoutError | CallTimeout) and call.state == "waiting":
-        return "not answered"
-    return "refused" if isinstance(error, SMCPError) and call_result(error.code).outcome == "denied" else "failed"

@@ -25,7 +25,7 @@ from typing import Any, Literal, Protocol
 import anyio
 import anyio.abc
 
-from a2c_smcp.errors import CallTimeout, CapabilityNotSupported, SMCPError
+from a2c_smcp.errors import CallTimeout, CapabilityNotSupported, SMCPError, kind_of
 from a2c_smcp.mcp_host.failures import OversizedAnswer, RequestRefused, ServerFailure, ServerGone, StartFailed
 from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.sessions.requests import SessionRequests, Work
@@ -231,7 +231,7 @@ class MCPSession:
             cause: BaseException = error
             while isinstance(cause, BaseExceptionGroup):
                 cause = cause.exceptions[0]
-            self._fail(ServerGone(f"{type(cause).__name__}: {cause}"))
+            self._fail(ServerGone(f"{kind_of(type(cause))}: {cause}"))
         finally:
             self._fail(ServerGone("it was stopped"))
 

@@ -27,6 +27,7 @@ import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp_types import INTERNAL_ERROR
 
+from a2c_smcp.errors import kind_of
 from a2c_smcp.mcp_host.failures import AuthRequired, SignInCause, SignInFailed, TokenRefused, if_short
 from a2c_smcp.mcp_host.sign_in.addresses import Addresses, ProviderUnreachable, certificates
 from a2c_smcp.mcp_host.sign_in.registration import Learn, SignInRecord
@@ -206,7 +207,7 @@ class Flow:
                 response = await client.send(request, stream=True)
                 await response.aclose()
         except (TimeoutError, httpx2.HTTPError) as error:
-            raise SignInFailed(f"the server cannot be reached: {_said(error) or type(error).__name__}") from None
+            raise SignInFailed(f"the server cannot be reached: {_said(error) or kind_of(type(error))}") from None
         return Challenge.of(request, response) or Challenge()
 
     async def post(self, url: str, data: dict[str, str], headers: dict[str, str]) -> httpx2.Response:
@@ -280,7 +281,7 @@ class Flow:
         except TimeoutError:
             raise ProviderUnreachable(f"{place} did not answer within {_TIMEOUT:g} s") from None
         except httpx2.HTTPError as error:
-            raise ProviderUnreachable(f"{place} cannot be reached: {_said(error) or type(error).__name__}") from None
+            raise ProviderUnreachable(f"{place} cannot be reached: {_said(error) or kind_of(type(error))}") from None
         except _Unreadable as error:
             raise SignInFailed(f"the answer of {place} {error}") from None
         content = body if response.is_success else _error_in(body)

@@ -20,6 +20,7 @@ import aiohttp
 import httpx2
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PROTOCOL_VERSION_META_KEY
 
+from a2c_smcp.errors import kind_of
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.mcp_host.failures import ServerFailure, ServerGone
 from a2c_smcp.mcp_host.sign_in.account import Account
@@ -113,7 +114,7 @@ class DirectPosts(DirectSender):
         try:
             answer = await self._answer(body, headers)
         except (aiohttp.ClientError, httpx2.HTTPError, OSError) as error:
-            self._on_lost(ServerGone(f"{type(error).__name__} {error}".strip()))
+            self._on_lost(ServerGone(f"{kind_of(type(error))} {error}".strip()))
             return
         except ServerFailure as failure:
             pending.fail(failure)
@@ -189,7 +190,7 @@ class DirectPosts(DirectSender):
                 ):
                     self.on_notification(method, params)
         except (httpx2.HTTPError, httpx2.SSEError) as error:
-            raise ServerGone(f"{type(error).__name__} {error}".strip()) from None
+            raise ServerGone(f"{kind_of(type(error))} {error}".strip()) from None
         raise ServerGone("the stream ended without a response")
 
 

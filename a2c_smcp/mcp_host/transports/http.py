@@ -17,6 +17,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
+from a2c_smcp.errors import kind_of
 from a2c_smcp.mcp_host.config.servers import SSEParameters, StreamableParameters
 from a2c_smcp.mcp_host.failures import AuthRequired, ServerFailure, ServerGone, SessionLost, StartFailed, TokenRefused
 from a2c_smcp.mcp_host.limits import (
@@ -401,7 +402,7 @@ class StreamableTransport(HTTPTransport):
 
 
 def unreachable(error: httpx2.TransportError) -> ServerGone:
-    return ServerGone(f"{type(error).__name__} {error}".strip())
+    return ServerGone(f"{kind_of(type(error))} {error}".strip())
 
 
 def _without_secrets(url: httpx2.URL) -> str:
@@ -505,7 +506,7 @@ async def _post(client: WatchedHTTPClient, endpoint: str, message: SessionMessag
         )
         problem = "" if response.is_success else reason_in(response) or f"HTTP {response.status_code}"
     except httpx2.RequestError as error:
-        problem = type(error).__name__
+        problem = kind_of(type(error))
     if problem and isinstance(message.message, JSONRPCRequest):
         refusal = ErrorData(code=INTERNAL_ERROR, message=f"the request could not be posted: {problem}")
         with suppress(*_SESSION_ENDED):

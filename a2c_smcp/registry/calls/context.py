@@ -55,7 +55,6 @@ logger = logging.getLogger(__name__)
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Any]
 """Called with the progress, which grows, the total if it is known, and a message if there is one."""
 
-_Report: TypeAlias = tuple[float, float | None, str | None]
 
 _LAST_CALLBACK = 1.0  # seconds
 _MOST_WAITING = 5
@@ -80,22 +79,26 @@ def progress_listener() -> OnProgress | None:
 class _Progress(ABC):
     """The reports that the callback has not got yet."""
 
-    def __init__(self, callback: OnProgress, idle: asyncio.Event | threading.Event) -> None:
+    def __init__(self, callback: Callable[..., Any], idle: asyncio.Event | threading.Event) -> None:
         self._callback, self._idle = callback, idle
         self._lock = threading.Lock()
         self._last = float("-inf")
-        self._waiting = deque[_Report](maxlen=_MOST_WAITING)
+        self._waiting = deque[tuple[Any, ...]](maxlen=_MOST_WAITING)
         self._is_delivering = self._is_calling = False
         self._is_over = False
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        self.put(progress, progress, total, message)
+
+    def put(self, number: float, *report: Any) -> None:
+        """Call the callback with this report, unless one with this or a greater number came before."""
         with self._lock:
-            if self._is_over or not progress > self._last:
+            if self._is_over or not number > self._last:
                 return
-            self._last = progress
+            self._last = number
             if self._is_calling:
                 self._waiting.clear()
-            self._waiting.append((progress, total, message))
+            self._waiting.append(report)
             if self._is_delivering:
                 return
             self._is_delivering = True
@@ -105,7 +108,7 @@ class _Progress(ABC):
     def _start(self) -> None:
         """Starts a deliverer, which calls `_next` until there is nothing."""
 
-    def _next(self) -> _Report | None:
+    def _next(self) -> tuple[Any, ...] | None:
         with self._lock:
             self._is_calling = self._is_delivering = bool(self._waiting)
             if not self._waiting:
@@ -125,9 +128,12 @@ class _Progress(ABC):
 class ProgressInLoop(_Progress):
     """Calls the callback from a task of the event loop in which this was made. `call` may call it in a thread."""
 
-    def __init__(self, callback: OnProgress, call: Callable[..., Awaitable[Any]] = invoke) -> None:
+    def __init__(
+        self, callback: Callable[..., Any], call: Callable[..., Awaitable[Any]] = invoke, name: str = "on_progress"
+    ) -> None:
         self._idle: asyncio.Event = asyncio.Event()
         super().__init__(callback, self._idle)
+        self._name = name
         self._call = call
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
@@ -160,7 +166,7 @@ class ProgressInLoop(_Progress):
             try:
                 await self._call(self._callback, *report)
             except Exception:
-                logger.exception("on_progress failed")
+                logger.exception("%s failed", self._name)
 
 
 class ProgressInThread(_Progress):

@@ -27,7 +27,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types.methods import MONOLITH_REQUESTS, MONOLITH_RESULTS, serialize_server_result
 from pydantic import BaseModel, ValidationError
 
-from a2c_smcp.errors import BadRequest, PromptNotFound, ResourceNotFound, SMCPError
+from a2c_smcp.errors import BadRequest, PromptNotFound, ResourceNotFound, SMCPError, kind_of
 from a2c_smcp.mcp_host.failures import RESOURCE_NOT_FOUND
 from a2c_smcp.protocol.operations import MCPOperation
 from a2c_smcp.registry.calls.context import CannotAsk, OnProgress
@@ -227,7 +227,7 @@ class MCPServer(Server[None], ABC):
                 raise _failed(error, self.explain(error), code) from None
             except Exception as error:
                 logger.warning("%s failed", context.method, exc_info=True)
-                raise MCPError(types.INTERNAL_ERROR, str(error) or type(error).__name__) from None
+                raise MCPError(types.INTERNAL_ERROR, str(error) or kind_of(type(error))) from None
 
         return handle
 

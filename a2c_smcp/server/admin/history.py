@@ -16,6 +16,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from a2c_smcp.mcp_events import CallEnd
+from a2c_smcp.protocol.results import ANSWERED
 from a2c_smcp.server.calls.call import Call
 from a2c_smcp.server.observation.happened import (
     EventRefused,
@@ -45,7 +47,10 @@ _BY_TIME = attrgetter("at")
 
 
 class EndedRow(msgspec.Struct, array_like=True):
-    """A tool call that has ended, or was refused before it began. `at` is when."""
+    """A tool call that has ended, or was refused before it began, at that time.
+
+    `end` is unknown if a sealed call was answered.
+    """
 
     at: float
     office: str
@@ -62,6 +67,7 @@ class EndedRow(msgspec.Struct, array_like=True):
     bytes_in: int = 0
     bytes_out: int = 0
     reason: str | None = None
+    end: CallEnd | None = None
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -175,6 +181,7 @@ class History:
                 seconds,
                 call.size,
                 answered_size(call.outcome),
+                end=None if result == ANSWERED else result.end,
             )
         )
         kind = bisect_left(BOUNDS, seconds)
@@ -216,6 +223,7 @@ class History:
                 code if isinstance(code, int) else None,
                 bytes_in=size if isinstance(size, int) else 0,
                 reason=str(facts.get("reason") or "") or None,
+                end="refused",
             )
         )
         step = self._step(now)

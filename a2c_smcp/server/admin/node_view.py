@@ -81,7 +81,10 @@ class OfficeRow(msgspec.Struct):
 
 
 class CallRow(msgspec.Struct, array_like=True):
-    """A request in flight. `tool` is unknown for a sealed call, and absent for a request that calls no tool."""
+    """A request in flight. `tool` is unknown for a sealed call, and absent for a request that calls no tool.
+
+    `state` is the last that its computer has told, and `state_since` when it did.
+    """
 
     office: str
     agent: str
@@ -96,6 +99,8 @@ class CallRow(msgspec.Struct, array_like=True):
     node: str | None
     tool: str | None = None
     sealed: bool = False
+    state: str | None = None
+    state_since: float | None = None
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -351,6 +356,7 @@ class NodeView:
             self.node,
             tool if isinstance(tool, str) and not call.event.is_sealed else None,
             call.event.is_sealed,
+            *(call.state or ()),
         )
 
 

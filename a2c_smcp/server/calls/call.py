@@ -14,6 +14,7 @@ import msgspec
 
 from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
+from a2c_smcp.mcp_events import CallState
 from a2c_smcp.protocol.codec import loads_exactly
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member
@@ -101,7 +102,7 @@ class Call(msgspec.Struct, eq=False):
     `asker` and `number` say who gets the answer; the other `waiters` sent the same tool call again and joined this one.
     `is_awaited` is false after the agent has reconnected and before it sends the call again. `cancel` is what the agent
     sent to cancel it. `until` is the deadline, by `time.monotonic`, which is also the event loop's clock. `bucket` is
-    what `Deadlines.add` returned.
+    what `Deadlines.add` returned. `state` is the last one that its computer has told, and when.
 
     The end of a call is reported once, by one node: the one where the agent is, as far as the owner of the call knows
     when it answers. `reporter` is that node, if it was told so; `reports_here`: that is this node, wherever the agent
@@ -140,6 +141,7 @@ class Call(msgspec.Struct, eq=False):
     notes: dict[str, Any] | None = None
     result: CallResult | None = None
     computer_device: str | None = None
+    state: tuple[CallState, float] | None = None
 
     @property
     def identity(self) -> CallIdentity:
@@ -147,6 +149,10 @@ class Call(msgspec.Struct, eq=False):
             assert self.envelope
             self.known_by = CallIdentity(self.envelope)
         return self.known_by
+
+    def note(self, state: CallState, now: float) -> None:
+        if self.state is None or self.state[0] != state:
+            self.state = state, now
 
     def refused(self, error: SMCPError) -> Refused:
         """The error, with whether the tool has run as far as it is known here."""

@@ -428,6 +428,10 @@ class Calls:
 
     # What members do during a call
 
+    def in_flight(self, agent: Member, req_id: str) -> Call | None:
+        call = self._by_key.get(key_of(agent, req_id))
+        return call if call and call.outcome is None else None
+
     def cancel(self, seats: Sequence[Member], req_id: str, cancel: Json) -> set[str]:
         """Marks the calls of these seats with this `req_id`, and returns their offices.
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from time import time
 
 from msgspec import UNSET
 
@@ -33,7 +34,7 @@ from a2c_smcp.server.cluster.node_calls import NodeCalls, NodeRequest
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.envelope import HEAD_ROOM, Answer, BinaryAnswer, Envelope, Moved, Outcome, Refused
 from a2c_smcp.server.observation.happened import Observation
-from a2c_smcp.server.routing_fields import RecordedRequest, UnrecordedRequest
+from a2c_smcp.server.routing_fields import RecordedRequest, UnrecordedRequest, read_state
 from a2c_smcp.server.settings import Limits, TellPace
 from a2c_smcp.smcp import CANCEL_TOOL_CALL_NOTIFICATION
 from a2c_smcp.telemetry.metrics import Metrics
@@ -178,6 +179,12 @@ class Relay:
         except (RateLimited, Unavailable):
             if event.name not in _LOSSY:
                 raise
+
+    def note_state(self, sender: Connection, agent: Member, req_id: str | None, body: Json) -> None:
+        """Keep the state of a call that its computer has told its agent, for operators. A sealed one is unknown."""
+        call = self.calls.in_flight(agent, req_id or "")
+        if call and call.target_sid == sender.sid and (state := read_state(body)):
+            call.note(state, time())
 
     def _device_of(self, sid: str) -> str | None:
         connection = self._connections.get(sid)
