@@ -54,6 +54,8 @@ class Conversation:
                 self.role = told[0]["role"]
         elif topic.endswith("ack"):
             topic = f"{self._asked[not is_client, read.id]} answer"
+        if "tell_state" in topic:  # how long a state lasts, and so if it is told, is up to the machine
+            return
         if isinstance(told, list):
             told = told[0] if len(told) == 1 else {str(place): each for place, each in enumerate(told)}
         self._records.add(topic, told, f"{'from' if is_client else 'to'} {self.role}")
