@@ -74,9 +74,13 @@ class ConsoleOptions:
         """Raises `WrongUse`."""
         _ = self.session_seconds, self.target
 
+    notify: Annotated[
+        bool, option(None, "--notify", "Show a notice on this desktop when something waits and no page is open.")
+    ] = False
+
     @property
     def is_given(self) -> bool:
-        return self.console or self.webhook is not None
+        return self.console or self.notify or self.webhook is not None
 
     @cached_property
     def session_seconds(self) -> float:
@@ -127,7 +131,9 @@ class ServedConsole:
         options: ConsoleOptions,
     ) -> None:
         from a2c_smcp.console.owner.state import OwnerState
+        from a2c_smcp.console.pages import ConsoleSessions
 
+        self._sessions = ConsoleSessions(longest=options.session_seconds)
         self._state = OwnerState(computer, approvals, questions, files)
         self._say, self._options = say, options
         self._url = ""
@@ -142,7 +148,7 @@ class ServedConsole:
     async def serving(self, office: str) -> AsyncGenerator[None, None]:
         """Serve and tell until the block ends. Raises `Failed` if the port is taken."""
         self._state.office = office
-        async with self._pages(), self._telling():
+        async with self._pages(), self._telling(), self._noticing():
             yield
 
     @asynccontextmanager
@@ -153,7 +159,6 @@ class ServedConsole:
         # The web server takes a third of a second to import: only who wants the console waits for it.
         from a2c_smcp.bridge.serving.http import serving_http
         from a2c_smcp.console.owner.console import OwnerConsole
-        from a2c_smcp.console.pages import ConsoleSessions
 
         try:
             listener = socket.create_server((_HOST, self._options.console_port or 0))
@@ -161,8 +166,7 @@ class ServedConsole:
             what = f"port {self._options.console_port} of this machine, for the console, is not free: {error.strerror}"
             raise Failed(what, "Choose another with --console-port; without it a free one is taken.") from None
         self._url = under_new_name(f"http://{_HOST}:{listener.getsockname()[1]}")
-        sessions = ConsoleSessions(longest=self._options.session_seconds)
-        pages = OwnerConsole(self._state, self._url, self._show_link, sessions)
+        pages = OwnerConsole(self._state, self._url, self._show_link, self._sessions)
         self._state.follow()
         try:
             async with serving_http(pages.app, listener, wants_key=True):
@@ -194,6 +198,25 @@ class ServedConsole:
             yield
         finally:
             await webhook.close()
+
+    @asynccontextmanager
+    async def _noticing(self) -> AsyncGenerator[None, None]:
+        if not self._options.notify:
+            yield
+            return
+        from a2c_smcp.console.notice import DesktopNotices, shower
+
+        if (found := shower()) is None:
+            self._say("--notify: this machine has no program that shows notices: install notify-send", "yellow")
+            yield
+            return
+        state = self._state
+        notices = DesktopNotices(found, state.computer.name, lambda: self._sessions.has_page)
+        notices.follow(state.approvals, state.questions)
+        try:
+            yield
+        finally:
+            await notices.close()
 
 
 class ConnectionReporter:

@@ -101,6 +101,11 @@ class Risk(NamedTuple):
     unusual: tuple[Unusual, ...] = ()
 
 
+def effect_words(effects: Iterable[Effect]) -> str:
+    """Return effects as a list in English, without signs."""
+    return ", ".join(f"{EFFECTS[kind][1]}{f' ({CLAIMED})' if is_claimed else ''}" for kind, is_claimed in effects)
+
+
 def effects_of(policy: AccessPolicy | None, route: ToolRoute) -> tuple[Effect, ...]:
     """Return what the tool does. Where its server contradicts itself, the worse counts."""
     said = (policy or AccessPolicy()).servers.get(route.server) or ServerStatement()
