@@ -219,7 +219,7 @@ class Owner:
         config = self.hosting.configs.get(route.server) if self.hosting else None
         outside = await in_thread(lambda: [*paths_outside(shown, config)])
         known = self.approvals.memory.unusual(caller.known_as, caller.seat, route.server, route.tool, shown)
-        description = self.mask.text(route.description, route.server)
+        description = self.mask.text(route.description, route.server).strip()
         effects = effects_of(self.gate.policy if self.gate else None, route)
         return Risk(description, effects, unusual_about([*outside, *known], shown))
 

@@ -15,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from html import escape
-from typing import NamedTuple
+from typing import TypeAlias
 
 from a2c_smcp.computer.consent.approval import PendingApproval, PendingApprovals, PendingQuestion, PendingQuestions
 from a2c_smcp.loops import OwnedTasks
@@ -41,38 +41,36 @@ $manager::CreateToastNotifier($app).Show($toast)
 _ENCODED = base64.b64encode(_TOAST.encode("utf-16-le")).decode()
 
 
-class Shower(NamedTuple):
-    """A program that shows a notice, and its arguments for a title and a text."""
-
-    program: str
-    arguments: Callable[[str, str], list[str]]
+Shower: TypeAlias = Callable[[str, str], list[str]]
+"""The program, and its arguments, that show a title and a text."""
 
 
-_NOTIFY_SEND = Shower("notify-send", lambda title, text: ["--app-name=a2c-smcp", "--", title, escape(text)])
-_GDBUS = Shower(
-    "gdbus",
-    lambda title, text: [
-        *("call", "--session", "--dest", _BUS, "--object-path", f"/{_BUS.replace('.', '/')}"),
-        *("--method", f"{_BUS}.Notify", "--", '"a2c-smcp"', "uint32 0", '""'),
-        *(json.dumps(title), json.dumps(escape(text)), "@as []", "@a{sv} {}", "int32 -1"),
-    ],
-)
-_SHOWERS: Mapping[str, tuple[Shower, ...]] = {
-    "darwin": (Shower("osascript", lambda title, text: ["-e", _APPLESCRIPT, title, text]),),
-    "win32": (
-        Shower(
-            os.path.expandvars(r"%SystemRoot%\System32\WindowsPowerShell\v1.0\powershell.exe"),
-            lambda title, text: ["-NoProfile", "-NonInteractive", "-EncodedCommand", _ENCODED],
-        ),
-    ),
-}
+def _notify_send(title: str, text: str) -> list[str]:
+    return ["notify-send", "--app-name=a2c-smcp", "--", title, escape(text)]
+
+
+def _gdbus(title: str, text: str) -> list[str]:
+    place = ["--dest", _BUS, "--object-path", f"/{_BUS.replace('.', '/')}", "--method", f"{_BUS}.Notify"]
+    shown = [json.dumps(title), json.dumps(escape(text)), "@as []", "@a{sv} {}", "int32 -1"]
+    return ["gdbus", "call", "--session", *place, "--", '"a2c-smcp"', "uint32 0", '""', *shown]
+
+
+def _osascript(title: str, text: str) -> list[str]:
+    return ["osascript", "-e", _APPLESCRIPT, title, text]
+
+
+def _powershell(title: str, text: str) -> list[str]:
+    program = os.path.expandvars(r"%SystemRoot%\System32\WindowsPowerShell\v1.0\powershell.exe")
+    return [program, "-NoProfile", "-NonInteractive", "-EncodedCommand", _ENCODED]
+
+
+_SHOWERS: Mapping[str, tuple[Shower, ...]] = {"darwin": (_osascript,), "win32": (_powershell,)}
 
 
 def shower() -> Shower | None:
-    """Return how this machine shows a notice; `None` if it has no program for that."""
-    known = _SHOWERS.get(sys.platform, (_NOTIFY_SEND, _GDBUS))
-    found = ((shutil.which(each.program), each) for each in known)
-    return next((Shower(path, each.arguments) for path, each in found if path), None)
+    """Return what shows a notice on this machine; `None` if it has no program for that."""
+    known = _SHOWERS.get(sys.platform, (_notify_send, _gdbus))
+    return next((shower for shower in known if shutil.which(shower("", "")[0])), None)
 
 
 class DesktopNotices:
@@ -123,23 +121,21 @@ class DesktopNotices:
             self._is_showing = False
 
     async def _run(self, text: str) -> None:
-        variables = {**os.environ, _TITLE: self._title, _TEXT: text}
-        silent = asyncio.subprocess.DEVNULL
-        arguments = self._shower.arguments(self._title, text)
+        """Show it, and log that it could not be shown."""
+        program, *arguments = self._shower(self._title, text)
+        variables, silent = {**os.environ, _TITLE: self._title, _TEXT: text}, asyncio.subprocess.DEVNULL
+        running = None
         try:
             running = await asyncio.create_subprocess_exec(
-                self._shower.program, *arguments, stdin=silent, stdout=silent, stderr=silent, env=variables
+                program, *arguments, stdin=silent, stdout=silent, stderr=silent, env=variables
             )
-        except OSError as error:
-            logger.warning("the desktop shows no notice: %s", error.strerror)
-            return
-        try:
             async with asyncio.timeout(_TIMEOUT):
-                if code := await running.wait():
-                    logger.warning("the desktop shows no notice: %s ends with %d", self._shower.program, code)
-        except TimeoutError:
-            logger.warning("the desktop shows no notice: %s does not end", self._shower.program)
+                problem = f"it ends with {code}" if (code := await running.wait()) else ""
+        except OSError as error:
+            problem = error.strerror or "it does not end"
         finally:
-            if running.returncode is None:
+            if running and running.returncode is None:
                 running.kill()
                 await running.wait()
+        if problem:
+            logger.warning("the desktop shows no notice by %s: %s", program, problem)
