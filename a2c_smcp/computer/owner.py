@@ -217,11 +217,10 @@ class Owner:
     async def risk_of(self, caller: Caller, route: ToolRoute, shown: Mapping[str, Any]) -> Risk:
         """Return what the tool does, and what is unusual about this call. `shown` are its arguments, masked."""
         config = self.hosting.configs.get(route.server) if self.hosting else None
-        outside = await in_thread(lambda: [*paths_outside(shown, config)])
         known = self.approvals.memory.unusual(caller.known_as, caller.seat, route.server, route.tool, shown)
+        unusual = await in_thread(lambda: unusual_about([*paths_outside(shown, config), *known], shown))
         description = self.mask.text(route.description, route.server).strip()
-        effects = effects_of(self.gate.policy if self.gate else None, route)
-        return Risk(description, effects, unusual_about([*outside, *known], shown))
+        return Risk(description, effects_of(self.gate.policy if self.gate else None, route), unusual)
 
     def watch_calls(self, watch: CallWatch | None) -> None:
         """Report each call to `watch`, from now on."""

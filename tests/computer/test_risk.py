@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,7 @@ OUTSIDE = (
     *("../x", "../../x", "inner/../../x", "My Notes/../../x", "..", "  /etc/passwd\n", "~", "~/.ssh/id_rsa", "~root/x"),
     *("..\\..\\x", "C:\\Users\\x", "C:/x", "\\\\host\\share\\x", "//host/share/x", "{0}\\work\\..\\secret"),
     *("%2e%2e/x", "..%2f..%2fx", "%2Fetc%2Fpasswd", "file:///etc/passwd", "FILE:/etc/passwd", "file://host/etc/passwd"),
-    *("/etc/pass\0wd", "{0}/work/" + "a/" * 600),
+    *("/etc/pass\0wd", "{0}/work/\0", "{0}/work/\ud800", "{0}/work/" + "a/" * 600),
 )
 NO_PATHS = ("", "hello", "a line\nwith / and\n../more", "https://example.org/../x", "3.14", "a word and/or another")
 
@@ -300,6 +301,22 @@ def test_of_much_that_is_unusual_a_part_is_shown_and_that_it_is_a_part() -> None
     assert shown[1] == Unusual("folder", "paths[]", "/1")
     hidden = {"x": list(range(1000)), "path": "/etc/passwd"}
     assert unusual_about(unusual(memory, hidden), hidden) == (Unusual("many"),)
+
+
+def test_arguments_that_are_nested_too_deeply_are_said_to_be_more_than_is_compared() -> None:
+    deep: Any = "/etc/passwd"
+    for _ in range(3000):
+        deep = [deep]
+    memory = known({"path": deep})
+    assert unusual_about(unusual(memory, {"path": deep}), {"path": deep}) == (Unusual("many"),)
+
+
+def test_texts_that_are_slow_to_look_at_take_little_time(server: StdioConfig) -> None:
+    texts = ["a" * 4096, "../" * 1365, "\\" * 4096, "%2e%2e%2f" * 455, " " * 4095 + "x", "a/" * 511]
+    hostile = {"texts": [text for text in texts for _ in range(80)]}
+    began = time.process_time()
+    unusual_about([*paths_outside(hostile, server), *known({}).unusual(PLANNER, "", "files", "read", hostile)], hostile)
+    assert time.process_time() - began < 20
 
 
 # Grants for a server

@@ -98,7 +98,7 @@ class CallApproval:
             return Approved(call)
         try:
             with tracing.span(conventions.approval, None, route.server, route.tool):
-                if not self._approvals.approves_all and call.caller is not OWNER:
+                if call.caller is not OWNER and (self._decider(route)[1] or self._approvals.are_by_client):
                     async with asyncio.timeout_at(deadline):
                         risk = await self._risk_of(call.caller, route, shown)
                     request = replace(request, risk=risk)

@@ -68,7 +68,7 @@ _MOST_AGENTS, _MOST_FACTS = 100, 1000
 _MOST_VALUES, _MOST_UNUSUAL = 500, 8
 _FREE_TEXT = 4
 """An argument with so many words that were allowed is free text, of which no word is unusual."""
-_LONGEST_TEXT, _LONGEST_PATH = 16 * 1024, 1024
+_LONGEST_TEXT, _LONGEST_PATH = 4096, 1024
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://\S+")
 _FILE_URL = re.compile(r"file:(//[^/]*)?", re.IGNORECASE)
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
@@ -191,9 +191,17 @@ class CallMemory:
             self._agents.popitem(last=False)
 
 
+def _leaves_of(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the first values, one more than are compared; of arguments that are nested too deeply, as many of none."""
+    try:
+        return [*islice(leaves(dict(arguments)), _MOST_VALUES + 1)]
+    except RecursionError:
+        return [("", None)] * (_MOST_VALUES + 1)
+
+
 def _texts(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the values that are compared, each with its argument, whose place in a list does not count."""
-    for path, value in islice(leaves(dict(arguments)), _MOST_VALUES):
+    for path, value in _leaves_of(arguments)[:_MOST_VALUES]:
         yield _INDEX.sub("[]", path), value.strip() if isinstance(value, str) else value
 
 
@@ -251,13 +259,16 @@ def _leads_out(path: str, folders: list[str], real: list[str]) -> bool:
     """True if a path, in any of the ways in which it may be read, is not in these folders. Links are followed."""
     forms = {path, unquote(path)}
     forms |= {form.replace("\\", "/") for form in forms}
-    return any(_is_outside(form, folders, real) for form in forms)
+    try:
+        return any(_is_outside(form, folders, real) for form in forms)
+    except ValueError:  # no file can have this name
+        return True
 
 
 def _is_outside(path: str, folders: list[str], real: list[str]) -> bool:
     path = _at_home(path)
     is_elsewhere = path.startswith("~") or (os.name != "nt" and _DRIVE.match(path))
-    if is_elsewhere or "\0" in path or len(path) > _LONGEST_PATH:
+    if is_elsewhere or len(path) > _LONGEST_PATH:
         return True
     candidates = (os.path.normpath(os.path.join(folder, path)) for folder in folders)  # noqa: PTH118
     inside = [candidate for candidate in candidates if _is_in(candidate, [*folders, *real])]
@@ -272,5 +283,5 @@ def _is_in(path: str, folders: list[str]) -> bool:
 def unusual_about(found: Iterable[Unusual], arguments: Mapping[str, Any]) -> tuple[Unusual, ...]:
     """Return what a person is shown of it, and whether that is not all."""
     shown = [*islice(found, _MOST_UNUSUAL + 1)]
-    is_all = len(shown) <= _MOST_UNUSUAL and len([*islice(leaves(dict(arguments)), _MOST_VALUES + 1)]) <= _MOST_VALUES
+    is_all = len(shown) <= _MOST_UNUSUAL and len(_leaves_of(arguments)) <= _MOST_VALUES
     return tuple(shown[:_MOST_UNUSUAL]) + (() if is_all else (Unusual("many"),))
