@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.errors import Failed, WrongUse, server_remedy, with_remedy
@@ -22,6 +22,10 @@ from a2c_smcp.computer.consent.rules import seconds_in
 from a2c_smcp.computer.socketio.client import ConnectionEvent
 from a2c_smcp.mcp_host.status import State
 from a2c_smcp.web import is_loopback, under_new_name
+
+if TYPE_CHECKING:
+    from a2c_smcp.console.notice import DesktopNotices
+    from a2c_smcp.console.webhook import Webhook
 
 JOINED = "joined"
 """The event of a line that says that the office was joined."""
@@ -148,7 +152,7 @@ class ServedConsole:
     async def serving(self, office: str) -> AsyncGenerator[None, None]:
         """Serve and tell until the block ends. Raises `Failed` if the port is taken."""
         self._state.office = office
-        async with self._pages(), self._telling(), self._noticing():
+        async with self._pages(), self._telling():
             yield
 
     @asynccontextmanager
@@ -180,43 +184,38 @@ class ServedConsole:
 
     @asynccontextmanager
     async def _telling(self) -> AsyncGenerator[None, None]:
-        if self._options.target is None:
+        tellers = [teller for teller in (self._webhook(), self._notices()) if teller]
+        for teller in tellers:
+            teller.follow(self._state.approvals, self._state.questions)
+        try:
             yield
-            return
+        finally:
+            for teller in tellers:
+                await teller.close()
+
+    def _webhook(self) -> Webhook | None:
+        if (target := self._options.target) is None:
+            return None
         from a2c_smcp.console.webhook import Webhook
 
-        state, target = self._state, self._options.target
-        webhook = Webhook(
+        computer = self._state.computer
+        return Webhook(
             target.url,
             target.secret,
-            computer=state.computer.name,
-            mask=state.computer.mask,
+            computer=computer.name,
+            mask=computer.mask,
             console=lambda: f"{self._url}/" if self._url else "",
         )
-        webhook.follow(state.approvals, state.questions)
-        try:
-            yield
-        finally:
-            await webhook.close()
 
-    @asynccontextmanager
-    async def _noticing(self) -> AsyncGenerator[None, None]:
+    def _notices(self) -> DesktopNotices | None:
         if not self._options.notify:
-            yield
-            return
+            return None
         from a2c_smcp.console.notice import DesktopNotices, shower
 
-        if (found := shower()) is None:
-            self._say("--notify: this machine has no program that shows notices: install notify-send", "yellow")
-            yield
-            return
-        state = self._state
-        notices = DesktopNotices(found, state.computer.name, lambda: self._sessions.has_page)
-        notices.follow(state.approvals, state.questions)
-        try:
-            yield
-        finally:
-            await notices.close()
+        if found := shower():
+            return DesktopNotices(found, self._state.computer.name, lambda: self._sessions.has_page)
+        self._say("--notify: this machine has no program that shows notices: install notify-send", "yellow")
+        return None
 
 
 class ConnectionReporter:
