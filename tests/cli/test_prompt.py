@@ -341,6 +341,7 @@ async def test_what_was_usual_and_when_a_grant_was_used_is_known_in_the_next_run
     await prompt.quits()
     prompt = await opens({"good": [str(GOOD)]})
     await prompt.enters("approve", re.compile(r"planner +good +every tool +20\S+ \S+ +20\d\d-"))
+    await prompt.shows("joined ")
     await prompt.enters("approve forget planner good", "no longer: planner may use every tool of good")
     call = await asks(planner)
     await prompt.shows(re.compile(r"wants add of good\n[^!]*\n  y / n"))
@@ -416,10 +417,11 @@ async def test_what_is_allowed_to_an_mcp_client_is_kept_for_it_alone(
         await prompt.decides(calls("Visual Studio Code"), "#2 planner (Visual Studio Code)", "n")
     assert (await prompt.decides(await asks(planner), "#3 planner in ", "y")).text == "3"
     await prompt.enters("history", re.compile(r"planner \(Visual Studio Code\) +good +add"))
-    await prompt.enters("call add a=4 b=5", "9")
+    await prompt.enters("call add a=4 b=5", "\n9\n")
     await prompt.enters("history 1", re.compile(r"you +good +add +done"))
     await prompt.quits()
     prompt = await opens({"good": [str(GOOD)]})
+    await prompt.shows(f"joined {office}")
     assert (await prompt.result(calls("claude-desktop"))).text == "3"
     prompt.types("approve forget " + TAB)
     await prompt.line("approve forget 'planner (claude-desktop)'")
