@@ -24,11 +24,11 @@ FOLDERS = {
     "computer": (
         "approval blobs bundle_ids canary client_approval client_names computer execution frames hotplug "
         "import_program inputs journal killed killed_transfers live_calls masked_messages mcp_features on_call "
-        "pins program python_program question_results questions reading reading_questions rejoin requests same_meaning "
-        "scanners seats secret_rules secrets side_band starting subscribed_resources tools uploads watch_files "
-        "withdrawn_starts"
+        "pins program python_program question_results questions reading reading_questions rejoin requests risk "
+        "same_meaning scanners seats secret_rules secrets side_band starting subscribed_resources tools uploads "
+        "watch_files withdrawn_starts"
     ),
-    "console": "changes operator_sessions owner strangers webhook_program",
+    "console": "changes notice operator_sessions owner strangers webhook_program",
     "core": "extras offices_machine",
     "devices": "nothing_leaks pairing sealed_bridges sealed_features sealed_guide storage",
     "engine": "official_socket_io",

@@ -371,7 +371,7 @@ async def test_a_tool_that_has_changed_is_asked_about_again(weather: Machine) ->
     up = await Up.start(weather, start)
     called = await up.agent(call)
     await up.shows(lambda screen: is_printed(plain, screen.text))
-    await up.at("laptop>", "always tool")
+    await up.at("laptop>", "always tool good")
     assert await called.ends() == 0, called.screen.text
     up.types(CTRL_D)
     assert await up.program.ends() == 0

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 from a2c_smcp.cli.errors import Failed, WrongUse, server_remedy, with_remedy
@@ -22,6 +22,10 @@ from a2c_smcp.computer.consent.rules import seconds_in
 from a2c_smcp.computer.socketio.client import ConnectionEvent
 from a2c_smcp.mcp_host.status import State
 from a2c_smcp.web import is_loopback, under_new_name
+
+if TYPE_CHECKING:
+    from a2c_smcp.console.notice import DesktopNotices
+    from a2c_smcp.console.webhook import Webhook
 
 JOINED = "joined"
 """The event of a line that says that the office was joined."""
@@ -74,9 +78,13 @@ class ConsoleOptions:
         """Raises `WrongUse`."""
         _ = self.session_seconds, self.target
 
+    notify: Annotated[
+        bool, option(None, "--notify", "Show a notice on this desktop when something waits and no page is open.")
+    ] = False
+
     @property
     def is_given(self) -> bool:
-        return self.console or self.webhook is not None
+        return self.console or self.notify or self.webhook is not None
 
     @cached_property
     def session_seconds(self) -> float:
@@ -127,7 +135,9 @@ class ServedConsole:
         options: ConsoleOptions,
     ) -> None:
         from a2c_smcp.console.owner.state import OwnerState
+        from a2c_smcp.console.pages import ConsoleSessions
 
+        self._sessions = ConsoleSessions(longest=options.session_seconds)
         self._state = OwnerState(computer, approvals, questions, files)
         self._say, self._options = say, options
         self._url = ""
@@ -153,7 +163,6 @@ class ServedConsole:
         # The web server takes a third of a second to import: only who wants the console waits for it.
         from a2c_smcp.bridge.serving.http import serving_http
         from a2c_smcp.console.owner.console import OwnerConsole
-        from a2c_smcp.console.pages import ConsoleSessions
 
         try:
             listener = socket.create_server((_HOST, self._options.console_port or 0))
@@ -161,8 +170,7 @@ class ServedConsole:
             what = f"port {self._options.console_port} of this machine, for the console, is not free: {error.strerror}"
             raise Failed(what, "Choose another with --console-port; without it a free one is taken.") from None
         self._url = under_new_name(f"http://{_HOST}:{listener.getsockname()[1]}")
-        sessions = ConsoleSessions(longest=self._options.session_seconds)
-        pages = OwnerConsole(self._state, self._url, self._show_link, sessions)
+        pages = OwnerConsole(self._state, self._url, self._show_link, self._sessions)
         self._state.follow()
         try:
             async with serving_http(pages.app, listener, wants_key=True):
@@ -176,24 +184,38 @@ class ServedConsole:
 
     @asynccontextmanager
     async def _telling(self) -> AsyncGenerator[None, None]:
-        if self._options.target is None:
-            yield
-            return
-        from a2c_smcp.console.webhook import Webhook
-
-        state, target = self._state, self._options.target
-        webhook = Webhook(
-            target.url,
-            target.secret,
-            computer=state.computer.name,
-            mask=state.computer.mask,
-            console=lambda: f"{self._url}/" if self._url else "",
-        )
-        webhook.follow(state.approvals, state.questions)
+        tellers = [teller for teller in (self._webhook(), self._notices()) if teller]
+        for teller in tellers:
+            teller.follow(self._state.approvals, self._state.questions)
         try:
             yield
         finally:
-            await webhook.close()
+            for teller in tellers:
+                await teller.close()
+
+    def _webhook(self) -> Webhook | None:
+        if (target := self._options.target) is None:
+            return None
+        from a2c_smcp.console.webhook import Webhook
+
+        computer = self._state.computer
+        return Webhook(
+            target.url,
+            target.secret,
+            computer=computer.name,
+            mask=computer.mask,
+            console=lambda: f"{self._url}/" if self._url else "",
+        )
+
+    def _notices(self) -> DesktopNotices | None:
+        if not self._options.notify:
+            return None
+        from a2c_smcp.console.notice import DesktopNotices, shower
+
+        if found := shower():
+            return DesktopNotices(found, self._state.computer.name, lambda: self._sessions.has_page)
+        self._say("--notify: this machine has no program that shows notices: install notify-send", "yellow")
+        return None
 
 
 class ConnectionReporter:

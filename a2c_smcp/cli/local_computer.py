@@ -357,6 +357,7 @@ class LocalComputer:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         self._is_stopping = True
+        self.computer.approvals.on_allowed()  # keeps when grants were last used
         if stop.is_set():
             self._progress.end()
             if self._terminal.console:

@@ -175,7 +175,7 @@ class ApprovalAsked(Observed):
 
 
 class ApprovalAnswered(Observed):
-    """The end of an approval. `decision` is `yes`, `no`, `always`, `always_for_agent`, or `none` (no answer)."""
+    """The end of an approval. `decision` is one of `Decision`, or `none` (no answer)."""
 
     request: ApprovalRequest
     req_id: str

@@ -19,6 +19,7 @@ from a2c_smcp.computer.consent.approval import Approvals, Approve, ApproveBy, Ca
 from a2c_smcp.computer.consent.decision import Outlook
 from a2c_smcp.computer.consent.gate import PolicyGate, RulesGiven, policy_of_rules
 from a2c_smcp.computer.consent.pins import PinMode, PinnedTools
+from a2c_smcp.computer.consent.risk import Risk, effects_of, paths_outside, unusual_about
 from a2c_smcp.computer.consent.scanners import ScannerLike, Scanners
 from a2c_smcp.computer.content.blob_handles import BlobLimits
 from a2c_smcp.computer.hosting import HostedServers
@@ -31,6 +32,7 @@ from a2c_smcp.computer.sign_in import OpenURL
 from a2c_smcp.computer.tells import LogLine, ServerLogs, Tells
 from a2c_smcp.computer.types import AttributedCall
 from a2c_smcp.device_events import Sealing
+from a2c_smcp.loops import in_thread
 from a2c_smcp.mcp_host.config.servers import MCPServerInput, input_to_wire, parse_input
 from a2c_smcp.mcp_host.limits import HostLimits
 from a2c_smcp.mcp_host.status import OnChange
@@ -211,6 +213,14 @@ class Owner:
     def _configured(self, route: ToolRoute) -> Outlook:
         runs = not route.asks_again and (route.meta.auto_apply is True or self.approvals.approves_all)
         return Outlook(frozenset(["allow" if runs else "ask"]))
+
+    async def risk_of(self, caller: Caller, route: ToolRoute, shown: Mapping[str, Any]) -> Risk:
+        """Return what the tool does, and what is unusual about this call. `shown` are its arguments, masked."""
+        config = self.hosting.configs.get(route.server) if self.hosting else None
+        known = self.approvals.memory.unusual(caller.known_as, caller.seat, route.server, route.tool, shown)
+        unusual = await in_thread(lambda: unusual_about([*paths_outside(shown, config), *known], shown))
+        description = self.mask.text(route.description, route.server).strip()
+        return Risk(description, effects_of(self.gate.policy if self.gate else None, route), unusual)
 
     def watch_calls(self, watch: CallWatch | None) -> None:
         """Report each call to `watch`, from now on."""

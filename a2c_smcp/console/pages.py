@@ -163,6 +163,11 @@ class ConsoleSessions:
         """True if it was not used for too long."""
         return not session.streams and self._clock() >= session.last_used + self.idle
 
+    @property
+    def has_page(self) -> bool:
+        """True while a browser has a page open."""
+        return any(session.streams for session in self._sessions.values())
+
     def seconds_left(self, session: ConsoleSession) -> float:
         return max(session.ends - self._clock(), 0.0)
 
@@ -365,7 +370,7 @@ def _header(view: View, brand: str, pages: Mapping[str, Page], page: Page) -> Ht
         tag("div", menu(view, pages, page), id="menu", data_region=True),
         _connection(view) if page.is_live else None,
         _account_link(view),
-        _settings(view),
+        _settings(view, has_requests=pages["/"].count is not None),
     )
 
 
@@ -402,8 +407,16 @@ def _connection(view: View) -> Html:
     )
 
 
-def _settings(view: View) -> Html:
+def _settings(view: View, *, has_requests: bool) -> Html:
     words = view.words
+
+    def choice(name: str, label: str, **attributes: str) -> Html:
+        return tag(
+            "label", tag("input", type="checkbox", id=name, **attributes), tag("span", words(label)), class_="option"
+        )
+
+    notice = words("Something waits for your answer.")
+    refused = words("This browser does not allow notifications of this page.")
     themes = [tag("option", words(theme), value=theme, selected=theme == view.theme) for theme in THEMES]
     languages = [
         tag("option", name, value=code, lang=code, selected=code == view.language) for code, name in LANGUAGES.items()
@@ -423,6 +436,10 @@ def _settings(view: View) -> Html:
         ),
         tag(
             "div",
+            choice("notify", "Notify me of a new request", data_notice=notice, data_refused=refused)
+            if has_requests
+            else None,
+            choice("sound", "Play a sound for a new request") if has_requests else None,
             button_form(view, "/preferences", *fields, is_live=False),
             button_form(view, "/sign-out", leave, is_live=False),
         ),

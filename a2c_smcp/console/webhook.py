@@ -30,6 +30,7 @@ TIMESTAMP, SIGNATURE = "X-A2C-Timestamp", "X-A2C-Signature"
 _ATTEMPTS, _FIRST_PAUSE, _LONGEST_PAUSE = 8, 1.0, 60.0
 _TIMEOUT = 10.0
 _AT_ONCE, _MOST_WAITING = 8, 500
+_LARGEST_DESCRIPTION = 1024
 _LARGEST_ARGUMENTS = 16 * 1024
 """Characters of arguments that are sent; longer ones are cut."""
 
@@ -83,6 +84,9 @@ class Webhook:
             "tool": wanted.name,
             "arguments": one_line(wanted.arguments, _LARGEST_ARGUMENTS) if cut else wanted.arguments,
             "arguments_are_cut": cut,
+            "description": one_line(wanted.risk.description, _LARGEST_DESCRIPTION)[1:-1],
+            "effects": [effect._asdict() for effect in wanted.risk.effects],
+            "unusual": [each._asdict() for each in wanted.risk.unusual],
             "tool_has_changed": bool(wanted.changed),
             "rule": wanted.rule,
             "expires": wanted.until,

@@ -378,8 +378,8 @@ COMPUTER = (
     MetricSpec(
         "a2c_computer_approvals_total",
         "counter",
-        "Calls that need approval, by who decided, and how: yes, no, always, always_for_agent, none. By grant and "
-        "configuration are those that were allowed without asking, by nobody those that nobody could be asked about.",
+        "Calls that need approval, by who decided, and how: yes, no, always, always_for_server, always_for_agent, "
+        "none. Grant and configuration allow without asking; nobody: there was nobody who could be asked.",
         ("by", "answer"),
     ),
     MetricSpec("a2c_computer_approvals_waiting", "gauge", "Calls that wait here for an approval."),

@@ -22,6 +22,10 @@ def tool(name: str, description: str, **properties: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": schema}
 
 
+def hinted(offered: dict[str, Any], **hints: bool) -> dict[str, Any]:
+    return {**offered, "annotations": hints}
+
+
 FORM = {
     "type": "object",
     "properties": {
@@ -49,8 +53,12 @@ EVIL_FORM = {
 }
 TOOLS = {
     "files": [
-        tool("read_file", "Reads a text file.", path=STRING),
-        tool("write_file", "Writes a text file, and replaces one that is there.", path=STRING, content=STRING),
+        hinted(tool("read_file", "Reads a text file.", path=STRING), readOnlyHint=True),
+        hinted(
+            tool("write_file", "Writes a text file, and replaces one that is there.", path=STRING, content=STRING),
+            readOnlyHint=False,
+            destructiveHint=True,
+        ),
         tool("plan_trip", "Books a train, and asks for what it needs to know."),
         tool("convert", "Converts many pictures, step by step.", steps={"type": "integer"}),
         tool("publish", "Publishes a page, after you have looked at it."),

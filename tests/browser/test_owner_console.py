@@ -125,6 +125,90 @@ def test_progress_is_shown_while_a_call_runs_and_an_empty_question_is_agreed_to(
     expect(running).to_have_count(0)
 
 
+def test_a_card_says_in_words_what_the_tool_does_and_what_is_unusual(page: Any, program: Program) -> None:
+    call, other = program.call("write_file", path="/etc/cron.d/x", content="x"), program.call("plan_trip")
+    asked, plain = card(page, "/etc/cron.d/x"), card(page, "wants to run plan_trip")
+    expect(asked.locator(".effects")).to_contain_text("✕ destroys (claimed by the server)")
+    expect(plain.locator(".effects")).to_contain_text("? does not say what it does")
+    expect(asked).to_contain_text("Writes a text file, and replaces one that is there.")
+    expect(asked.locator(".note.warn")).to_contain_text("Unusual")
+    for each in (asked, plain):
+        each.get_by_role("button", name="Deny").click()
+    call.exception(30)
+    other.exception(30)
+
+
+def test_every_tool_of_a_server_is_allowed_by_a_second_click_and_ended_by_one(page: Any, program: Program) -> None:
+    call = program.call("write_file", path="/server", content="x")
+    asked = card(page, "/server")
+    asked.get_by_text("Allow it again without asking").click()
+    allow = asked.get_by_role("button", name="Allow every tool of this server")
+    expect(allow).to_be_hidden()
+    asked.get_by_text("Every tool of this server for this agent").click()
+    allow.click()
+    call.result(30)
+    page.goto(f"{origin(program)}/tools")
+    grant = page.locator("#permissions .card", has_text="every tool (files)")
+    expect(grant).to_contain_text("not used yet")
+    grant.get_by_role("button", name="Ask again").click()
+    expect(grant).to_have_count(0)
+
+
+NOTED = """
+    window.shown = []
+    const Real = window.Notification
+    window.Notification = class extends Real {
+        constructor(title, options) { super(title, options); window.shown.push([title, options.body || '']) }
+    }
+    Document.prototype.hasFocus = () => false
+    const { start } = OscillatorNode.prototype
+    window.beeps = 0
+    OscillatorNode.prototype.start = function (...at) { window.beeps += 1; return start.apply(this, at) }
+"""
+"""Notes what is shown and played. A page of a test has the focus always."""
+
+
+def test_a_notification_and_a_sound_come_when_they_were_chosen_and_say_nothing_of_the_request(
+    context: Any, page: Any, program: Program
+) -> None:
+    context.add_init_script(NOTED)
+    page.goto(f"{origin(program)}/tools")
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+
+    def calls(path: str) -> None:
+        call = program.call("write_file", path=path, content="x")
+        expect(page).to_have_title(re.compile(r"^\(\d+\) "))
+        (pending,) = [page.evaluate("[window.shown.length, window.beeps]")]
+        noted.append(pending)
+        other = context.new_page()
+        other.goto(origin(program))
+        card(other, path).get_by_role("button", name="Deny").click()
+        call.exception(30)
+        other.close()
+        expect(page).not_to_have_title(re.compile(r"^\("))
+
+    noted: list[Any] = []
+    calls("/unnoticed")
+    page.locator(".settings > summary").click()
+    notify, sound = page.get_by_label("Notify me of a new request"), page.get_by_label("Play a sound")
+    expect(notify).not_to_be_checked()
+    expect(sound).not_to_be_checked()
+    notify.click()
+    expect(page.get_by_role("alert")).to_contain_text("does not allow notifications")
+    expect(notify).not_to_be_checked()
+    context.grant_permissions(["notifications"], origin=origin(program))
+    notify.check()
+    sound.check()
+    calls("/noticed")
+    assert noted == [[0, 0], [1, 2]]
+    assert page.evaluate("window.shown") == [["Something waits for your answer.", ""]]
+    page.reload()
+    page.locator(".settings > summary").click()
+    expect(page.get_by_label("Notify me of a new request")).to_be_checked()
+    expect(page.get_by_label("Play a sound")).to_be_checked()
+    context.clear_permissions()
+
+
 def test_a_request_that_times_out_is_withdrawn_and_the_focus_stays_near(page: Any, program: Program) -> None:
     call = program.call("write_file", timeout=2, path="/late", content="x")
     button = card(page, "/late").get_by_role("button", name="Allow once")

@@ -37,6 +37,7 @@ def kept(folder: Path) -> list[Any]:
     """What is remembered of grants, all places together."""
     files = [*(folder / "a2c-smcp" / "approvals").glob("*.json")]
     assert all(mode_of(file) == 0o600 for file in files)
+    files = [file for file in files if not file.name.endswith(".seen.json")]
     return [grant for file in files for place in json.loads(file.read_text()).values() for grant in place]
 
 
@@ -279,6 +280,8 @@ async def test_it_ends_with_the_reason_when_its_server_refuses_it(opens: Opens, 
 
 # Approvals
 
+SURE = re.compile(r"is that what you want\? \[y/N\]:$")
+
 
 @pytest.mark.covers("prompt-approvals")
 async def test_a_call_of_an_agent_runs_when_the_owner_says_yes_and_not_when_he_says_no(
@@ -286,8 +289,11 @@ async def test_a_call_of_an_agent_runs_when_the_owner_says_yes_and_not_when_he_s
 ) -> None:
     prompt = await opens({"good": [str(GOOD)]})
     call = await asks(planner, a=40, b=2)
-    await prompt.shows(f'#1 planner in {office} wants add of good\n  {{"a": 40, "b": 2}}\n  y / n / always tool')
-    await prompt.shows(re.compile(r"\n#1 .*: y / n / always tool / always agent"))
+    await prompt.shows(f'#1 planner in {office} wants add of good\n  {{"a": 40, "b": 2}}')
+    await prompt.shows(
+        "the tool does not say what it does\n  ! This agent has called nothing here before.\n  y / n / always"
+    )
+    await prompt.shows(re.compile(r"\n#1 .*: y / n / always tool 1h"))
     await prompt.enters("y")
     assert (await call).text == "42"
     await prompt.shows(lambda screen: not re.search(r"\n#1 .*: y / n", screen.text))
@@ -302,7 +308,7 @@ async def test_always_tool_is_remembered_in_the_next_run_and_can_be_revoked(
     prompt = await opens({"good": [str(GOOD)]})
     calls = [await asks(planner), await asks(planner)]
     await prompt.shows("#2 planner")
-    await prompt.enters("always tool")
+    await prompt.enters("always tool good")
     assert [(await call).text for call in calls] == ["3", "3"]
     await prompt.shows("planner may use add of good without asking; `approve forget planner` takes that back")
     assert kept(tmp_path) == [["planner", "good", "add"]]
@@ -317,6 +323,31 @@ async def test_always_tool_is_remembered_in_the_next_run_and_can_be_revoked(
     await prompt.shows("no longer: planner may use add of good without asking")
     assert kept(tmp_path) == []
     assert (await prompt.decides(await asks(planner), "#1 planner", "y")).text == "3"
+
+
+@pytest.mark.covers("prompt-approvals")
+async def test_what_was_usual_and_when_a_grant_was_used_is_known_in_the_next_run(
+    opens: Opens, planner: AsyncSMCPAgentClient, tmp_path: Path
+) -> None:
+    prompt = await opens({"good": [str(GOOD)]})
+    call = await asks(planner)
+    await prompt.shows("! This agent has called nothing here before.")
+    await prompt.enters("always server")
+    await prompt.answers(SURE, "y", "planner may use every tool of good without asking until 2")
+    assert (await call).text == "3"
+    await prompt.enters("approve", re.compile(r"planner +good +every tool +20\S+ \S+ +never"))
+    assert (await prompt.result(await asks(planner, "big", size=3))).text == "xxx"
+    await prompt.enters("approve", re.compile(r"planner +good +every tool +20\S+ \S+ +20\d\d-"))
+    await prompt.quits()
+    prompt = await opens({"good": [str(GOOD)]})
+    await prompt.enters("approve", re.compile(r"planner +good +every tool +20\S+ \S+ +20\d\d-"))
+    await prompt.shows("joined ")
+    await prompt.enters("approve forget planner good", "no longer: planner may use every tool of good")
+    call = await asks(planner)
+    await prompt.shows(re.compile(r"wants add of good\n[^!]*\n  y / n"))
+    await prompt.enters("n")
+    with pytest.raises(ApprovalRefused):
+        await call
 
 
 @pytest.mark.covers("prompt-approvals", "private-files")
@@ -346,7 +377,13 @@ async def test_always_for_an_agent_is_for_every_tool_and_for_this_office_only(
     opens: Opens, planner: AsyncSMCPAgentClient, shared_hub: Any, office: str, tmp_path: Path
 ) -> None:
     prompt = await opens({"good": [str(GOOD)]})
-    assert (await prompt.decides(await asks(planner), "#1 planner", "always agent")).text == "3"
+    call = await asks(planner)
+    await prompt.shows("#1 planner")
+    await prompt.enters("always agent good")
+    await prompt.answers(SURE, "n", "nothing was answered to #1")
+    await prompt.enters("always agent good")
+    await prompt.answers(SURE, "y")
+    assert (await call).text == "3"
     assert kept(tmp_path) == [["planner", None, None]]
     assert (await (await asks(planner, "big", size=3))).text == "xxx"
     await prompt.enters("approve", re.compile(r"planner +every server +every tool"))
@@ -372,7 +409,7 @@ async def test_what_is_allowed_to_an_mcp_client_is_kept_for_it_alone(
         return asyncio.create_task(planner.emit_tool_call("laptop", "add", params, 60, client=named))
 
     shown = f"#1 planner (claude-desktop) in {office} wants add of good"
-    assert (await prompt.decides(calls("claude-desktop"), shown, "always tool")).text == "3"
+    assert (await prompt.decides(calls("claude-desktop"), shown, "always tool good")).text == "3"
     await prompt.shows("planner (claude-desktop) may use add of good without asking; `approve forget 'planner (claude")
     assert kept(tmp_path) == [["planner", "good", "add", "claude-desktop"]]
     assert (await calls("claude-desktop")).text == "3"
@@ -380,10 +417,11 @@ async def test_what_is_allowed_to_an_mcp_client_is_kept_for_it_alone(
         await prompt.decides(calls("Visual Studio Code"), "#2 planner (Visual Studio Code)", "n")
     assert (await prompt.decides(await asks(planner), "#3 planner in ", "y")).text == "3"
     await prompt.enters("history", re.compile(r"planner \(Visual Studio Code\) +good +add"))
-    await prompt.enters("call add a=4 b=5", "9")
+    await prompt.enters("call add a=4 b=5", "\n9\n")
     await prompt.enters("history 1", re.compile(r"you +good +add +done"))
     await prompt.quits()
     prompt = await opens({"good": [str(GOOD)]})
+    await prompt.shows(f"joined {office}")
     assert (await prompt.result(calls("claude-desktop"))).text == "3"
     prompt.types("approve forget " + TAB)
     await prompt.line("approve forget 'planner (claude-desktop)'")

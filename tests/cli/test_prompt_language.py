@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def test_every_command_is_found_by_its_name_and_checks_its_arguments() -> None:
     ("call paint loud=t", ["loud=true"]),
     ("approve ", ["forget"]),
     ("approve forget p", ["planner"]),
-    ("always ", ["tool", "agent"]),
+    ("always ", ["tool", "server", "agent"]),
 )
 def test_completion_proposes_names_that_exist(line: str, candidates: list[str]) -> None:
     found = proposals(line, KNOWN)
@@ -171,10 +172,13 @@ async def test_an_answer_is_for_the_oldest_request_at_the_time_its_line_was_begu
 
 
 @pytest.mark.covers("prompt-approvals")
-@pytest.mark.parametrize(("decision", "answered"), [("yes", 1), ("always", 2), ("always_for_agent", 3)])
+@pytest.mark.parametrize(
+    ("decision", "answered"), [("yes", 1), ("always", 2), ("always_for_server", 3), ("always_for_agent", 4)]
+)
 async def test_a_permanent_grant_answers_all_pending_requests_that_it_covers(decision: Any, answered: int) -> None:
     requests = PendingApprovals()
-    asking = await waiting_for(requests, request(), request(), request("crash"), request(agent="other"))
+    elsewhere = replace(request(), server="other")
+    asking = await waiting_for(requests, request(), request(), request("crash"), elsewhere, request(agent="other"))
     requests.answer(requests.find("1"), decision)
     assert [await each for each in asking[:answered]] == [decision] + ["yes"] * (answered - 1)
     assert len([*requests]) == len(asking) - answered
@@ -280,6 +284,38 @@ def test_grants_without_a_client_are_read_and_written_as_before(tmp_path: Path) 
     assert (again, len(again)) == ({*kept.grants}, 4)
 
 
+@pytest.mark.covers("prompt-approvals")
+def test_a_grant_for_a_server_is_kept_with_its_last_use_and_what_is_usual(tmp_path: Path) -> None:
+    kept, grant = Kept(tmp_path), Grant("planner", "good", until=time.time() + 3600)
+    kept.allow(grant, Grant("planner"))
+    kept.approvals.last_used[grant.for_good] = 1.5
+    kept.approvals.memory.note(("planner", "", ""), "", "good", "paint")
+    kept.approvals.on_allowed()
+    again, elsewhere = Kept(tmp_path), Kept(tmp_path, office="other")
+    assert [*again.grants] == [Grant("planner"), grant]
+    assert again.approvals.last_used == {grant.for_good: 1.5}
+    assert again.approvals.memory.written() == kept.approvals.memory.written() != {}
+    assert (elsewhere.approvals.last_used, elsewhere.approvals.memory.written()) == ({}, {})
+
+
+@pytest.mark.covers("prompt-approvals", "private-files")
+@pytest.mark.parametrize(
+    "content",
+    [
+        "nonsense",
+        "[]",
+        '{"http://hub desk": []}',
+        '{"http://hub desk": {"agents": [1], "used": [1, [], ["x"], [2, 3]]}}',
+    ],
+)
+def test_a_file_of_what_is_usual_that_is_damaged_costs_no_grant(tmp_path: Path, content: str) -> None:
+    Kept(tmp_path).allow(PLANNER)
+    (file,) = (tmp_path / "approvals").iterdir()
+    file.with_suffix(".seen.json").write_text(content, "utf-8")
+    again = Kept(tmp_path)
+    assert ([*again.grants], again.approvals.last_used, again.approvals.memory.written()) == ([PLANNER], {}, {})
+
+
 @pytest.mark.covers("prompt-approvals", "private-files")
 def test_a_grants_file_that_others_can_write_grants_nothing(tmp_path: Path) -> None:
     Kept(tmp_path).allow(PLANNER)
@@ -292,7 +328,7 @@ def test_a_grants_file_that_others_can_write_grants_nothing(tmp_path: Path) -> N
 
 @pytest.mark.covers("prompt-approvals")
 @pytest.mark.parametrize(
-    "content", ["nonsense", "[]", '{"http://hub desk": [["planner"], "x", ["planner", "good", null]]}']
+    "content", ["nonsense", "[]", '{"http://hub desk": [["planner"], "x", ["planner", null, "paint"]]}']
 )
 def test_an_unreadable_grants_file_grants_nothing_and_is_not_changed(tmp_path: Path, content: str) -> None:
     Kept(tmp_path, office="other").allow(PLANNER)

@@ -25,12 +25,16 @@ def tool(description: str = "Reads a file.", name: str = "read", **more: Any) ->
 
 
 class Shifting:
-    """The tools of the server are in a file, which outlives the computer, as its state does."""
+    """The tools of the server are in a file, which outlives the computer, as its state does.
+
+    `words` are further words of the server's command line.
+    """
 
     def __init__(self, folder: Path, server: str = "files", **options: Any) -> None:
         self.folder, self.server, self._file = folder, server, folder / "tools.json"
         of_server = {key: options.pop(key) for key in _OF_SERVER if key in options}
         state = options.pop("state_folder", folder / "state")
+        self._words = options.pop("words", ())
         self.computer = Computer("laptop", policy=quick(), state_folder=state, **options)
         self.computer.add_server(self.config(server, **of_server))
         if not self._file.exists():
@@ -38,7 +42,7 @@ class Shifting:
 
     def config(self, name: str, **more: Any) -> MCPServerConfig:
         meta = {"announce": {"auto_apply": True}, **more.pop("tool_meta", {})}
-        return script("shifting.py", self._file, name=name, tool_meta=meta, **more)
+        return script("shifting.py", self._file, *self._words, name=name, tool_meta=meta, **more)
 
     def write(self, *tools: dict[str, Any]) -> None:
         self._file.write_text(json.dumps(tools), "utf-8")

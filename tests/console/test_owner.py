@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +25,15 @@ from a2c_smcp.computer.calls.incoming import CallClock, ProgressListeners
 from a2c_smcp.computer.computer import Computer
 from a2c_smcp.computer.configuration.files import Configuration
 from a2c_smcp.computer.configuration.watch import ConfigurationChanges
-from a2c_smcp.computer.consent.approval import ApprovalRequest, Caller, DecisionFor, PendingApprovals, PendingQuestions
+from a2c_smcp.computer.consent.approval import (
+    ApprovalRequest,
+    Caller,
+    DecisionFor,
+    Grant,
+    PendingApprovals,
+    PendingQuestions,
+)
+from a2c_smcp.computer.consent.risk import Effect, Risk, Unusual
 from a2c_smcp.computer.observation import ApprovalAnswered
 from a2c_smcp.console.owner.calls import _window
 from a2c_smcp.console.owner.console import OwnerConsole
@@ -162,6 +171,63 @@ async def test_what_is_allowed_for_good_was_chosen_to_be_so(visitor: Visitor, ow
     await visitor.act("/requests/decide", number="1", decision="always_for_agent", lasts="good")
     await call
     assert [(grant.tool, grant.until) for grant in owned.computer.approvals.grants] == [(None, None)]
+
+
+ATTACK = "<img src=x onerror=alert(1)>\u202e"
+RISK = Risk(
+    f"Writes a file. {ATTACK}" + "x" * 20_000,
+    (Effect("destroys", is_claimed=True), Effect("internet")),
+    (Unusual("first_use"), Unusual("folder", ATTACK, ATTACK), Unusual("outside", "path", "/etc"), Unusual("many")),
+)
+
+
+async def test_a_card_says_what_the_tool_does_and_what_is_unusual_in_words(visitor: Visitor, owned: Owned) -> None:
+    risky = ApprovalRequest(PLANNER, "write_file", "files", "write_file", {}, risk=RISK)
+    plain = replace(risky, name="get-sum", risk=Risk("Adds.", (Effect("reads"),)))
+    asked = [await owned.pends(owned.approvals(request)) for request in (risky, plain)]
+    await until(lambda: len([*owned.approvals]) == 2)
+    english, chinese = (await visitor.get("/")).body, (await visitor.get("/", **{"accept-language": "zh"})).body
+    card, other = english.partition("get-sum")[::2]
+    assert '<span class="state bad"><span aria-hidden="true">✕</span> destroys (claimed by the server)</span>' in card
+    assert '<span class="state warn"><span aria-hidden="true">↗</span> reaches the internet</span>' in card
+    assert "This agent has not used this tool before." in card
+    assert "path: outside of the folders of its server: /etc" in card
+    assert '<span class="state good"><span aria-hidden="true">○</span> reads only</span>' in other
+    assert "Unusual" not in other
+    assert "<img" not in english
+    assert "\u202e" not in english
+    assert len(english) < 20_000
+    assert "会删除或覆盖 (仅为服务器所称)" in chinese
+    whole = (await visitor.get("/whole?request=1")).body
+    assert "x" * 20_000 in whole
+    assert "<img" not in whole
+    for pending in [*owned.approvals]:
+        owned.approvals.answer(pending, "no")
+    assert [await each for each in asked] == ["no", "no"]
+
+
+async def test_every_tool_of_a_server_is_allowed_apart_and_a_grant_shows_its_last_use(
+    visitor: Visitor, owned: Owned
+) -> None:
+    call = await owned.pends(owned.call("one"))
+    body = (await visitor.get("/")).body
+    assert body.index("Every tool of this server for this agent …") < body.index("Allow every tool of this server<")
+    await visitor.act("/requests/decide", number="1", decision="always_for_server", lasts="3600")
+    await call
+    owned.computer.approvals.add(Grant("planner"))
+    owned.computer.approvals.add(Grant("planner", "python", "write"))
+    tools = (await visitor.get("/tools")).body
+    assert re.findall(r"planner → ([^<]+)</h3>", tools) == ["every tool", "every tool (python)", "write (python)"]
+    assert tools.count("not used yet") == 3
+    assert not (await owned.call("two")).get("isError")
+    assert (await visitor.get("/tools")).body.count("last used 20") == 3
+
+
+async def test_notices_and_a_sound_are_offered_where_requests_are_and_are_off(visitor: Visitor) -> None:
+    body = (await visitor.get("/servers")).body
+    for name in ("notify", "sound"):
+        (field,) = re.findall(rf'<input type="checkbox" id="{name}"[^>]*>', body)
+        assert "checked" not in field
 
 
 async def test_calls_that_wait_run_were_refused_cancelled_not_answered_or_failed_are_told_apart(
@@ -471,6 +537,19 @@ async def told_by_webhook(owned: Owned) -> AsyncIterator[asyncio.Queue[dict[str,
         hook.follow(owned.approvals, owned.questions)
         yield told
         await hook.close()
+
+
+async def test_the_webhook_is_told_what_the_tool_does_and_what_is_unusual(owned: Owned) -> None:
+    async with told_by_webhook(owned) as told:
+        asked = asyncio.create_task(owned.approvals(ApprovalRequest(PLANNER, "write", "files", "w", {}, risk=RISK)))
+        async with asyncio.timeout(PATIENCE):
+            event = await told.get()
+        asked.cancel()
+    assert event["effects"] == [{"kind": "destroys", "is_claimed": True}, {"kind": "internet", "is_claimed": False}]
+    assert event["unusual"][0] == {"kind": "first_use", "argument": "", "value": ""}
+    assert event["unusual"][2] == {"kind": "outside", "argument": "path", "value": "/etc"}
+    assert event["description"].startswith("Writes a file. <img src=x onerror=alert(1)>\\u202e")
+    assert len(event["description"]) < 1200
 
 
 async def test_the_webhook_is_told_of_arguments_that_utf_8_or_64_bits_cannot_hold(owned: Owned) -> None:

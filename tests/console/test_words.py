@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 
 from a2c_smcp.computer.configuration import additions
+from a2c_smcp.computer.consent.risk import CLAIMED, EFFECTS, UNUSUAL
 from a2c_smcp.computer.questions.forms import Field
 from a2c_smcp.console import pages, sign_in
 from a2c_smcp.console.pages import chinese
@@ -29,6 +30,8 @@ TEXTS = {
     "row_table": (3,),
     "button": (1,),
     "field": (0, 2),
+    "wide": (1, 2, 3),
+    "choice": (1,),
     "Said": (0,),
 }
 """Functions that say a text, and the places of English texts among their arguments."""
@@ -55,6 +58,10 @@ COMPUTED: Mapping[str, frozenset[str]] = {
             "deny",
             "Question",
             "Window",
+            "Description",
+            CLAIMED,
+            *UNUSUAL.values(),
+            *(text for _, text in EFFECTS.values()),
             "an answer is needed",
             *("publisher", "source", "checksum", "packages", "command", "reads", "writes", "network", "sandbox"),
             *("sees", "file", "data"),

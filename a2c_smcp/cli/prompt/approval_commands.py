@@ -12,9 +12,13 @@ from a2c_smcp.cli.errors import server_names_hint
 from a2c_smcp.cli.prompt import views
 from a2c_smcp.cli.prompt.console import ANSWERS, Console
 from a2c_smcp.cli.prompt.language import BackgroundJob, BadLine, Command
-from a2c_smcp.computer.consent.approval import Decision, NothingToAnswer, PendingQuestion
+from a2c_smcp.cli.terminal import yes_or_no
+from a2c_smcp.computer.consent.approval import Decision, Grant, NothingToAnswer, PendingApproval, PendingQuestion
 from a2c_smcp.computer.consent.rules import seconds_in
 from a2c_smcp.protocol.questions import Answer
+
+_USUALLY, _FOR_GOOD = "1h", "good"
+"""How long a grant lasts if its line does not say it, and the word for one without an end."""
 
 
 async def _show(console: Console, arguments: list[str]) -> None:
@@ -22,24 +26,29 @@ async def _show(console: Console, arguments: list[str]) -> None:
     for request in pending:
         console.say(f"{views.request(request, in_full=True)}\n  {ANSWERS}", "yellow")
     if granted:
-        console.draw(views.grants(granted))
+        console.draw(views.grants(granted, console.computer.approvals.last_used))
     if not pending:
         console.say("no request waits for an answer" if granted else "no request waits, and there are no grants")
 
 
 async def _answer(console: Console, arguments: list[str], decision: Decision) -> None:
-    is_lasting, seconds = decision in ("always", "always_for_agent"), None
-    if is_lasting and arguments and not arguments[-1].removeprefix("#").isdecimal():
+    is_lasting, seconds = decision not in ("yes", "no"), None
+    if is_lasting:
+        is_given = arguments and not arguments[-1].removeprefix("#").isdecimal()
+        lasting = arguments.pop() if is_given else _USUALLY
         try:
-            seconds = seconds_in(arguments.pop())
+            seconds = None if lasting == _FOR_GOOD else seconds_in(lasting)
         except ValueError as problem:
             raise BadLine(str(problem)) from None
     try:
         pending = console.requests.find(*arguments)
     except NothingToAnswer as problem:
         raise BadLine(str(problem)) from None
+    grant = pending.request.granted_by(decision)
+    if grant and grant.tool is None:
+        await _confirm(console, pending, grant)
     console.requests.answer(pending, decision, seconds)
-    if grant := pending.request.granted_by(decision):
+    if grant:
         lasts = min(filter(None, (seconds, console.computer.approvals.longest_grant)), default=None)
         granted = grant._replace(until=None if lasts is None else time.time() + lasts)
         console.say(f"{views.granted(granted)}; `approve forget {quote(grant.who)}` takes that back")
@@ -47,9 +56,17 @@ async def _answer(console: Console, arguments: list[str], decision: Decision) ->
         console.say(f"it runs this once: the rule {pending.request.rule!r} wants to be asked every time", "yellow")
 
 
+async def _confirm(console: Console, pending: PendingApproval, grant: Grant) -> None:
+    """Return if the owner means it, and the request still waits. Raises `BadLine`."""
+    question = f"{views.granted(grant)}, also tools that come later: is that what you want? [y/N]: "
+    if not await console.questions.ask(question, yes_or_no) or pending not in console.requests:
+        raise BadLine(f"nothing was answered to #{pending.number}")
+
+
 async def _forget(console: Console, arguments: list[str]) -> None:
     agent, tool = [*arguments, None][:2]
-    grants = [grant for grant in console.grants if agent in (grant.agent, grant.who) and tool in (None, grant.tool)]
+    known = [grant for grant in console.grants if agent in (grant.agent, grant.who)]
+    grants = [grant for grant in known if tool in (None, grant.tool or grant.server)]
     if not grants:
         raise BadLine(f"nothing like that is allowed to {agent}: approve lists what is")
     console.grants.forget(grants)
@@ -80,14 +97,21 @@ APPROVAL_COMMANDS = (
     Command(
         "always tool",
         "[REQUEST] [TIME]",
-        "Let it run now and whenever this agent asks again: for good, or for a time such as 8h.",
+        "Let it run now and whenever this agent asks again: for an hour, a time such as 8h, or good.",
         partial(_answer, decision="always"),
+        kept=False,
+    ),
+    Command(
+        "always server",
+        "[REQUEST] [TIME]",
+        "Let this agent use every tool of the MCP server: for an hour, a time such as 8h, or good.",
+        partial(_answer, decision="always_for_server"),
         kept=False,
     ),
     Command(
         "always agent",
         "[REQUEST] [TIME]",
-        "Let this agent use every tool from now on: for good, or for a time such as 8h.",
+        "Let this agent use every tool from now on: for an hour, a time such as 8h, or good.",
         partial(_answer, decision="always_for_agent"),
         kept=False,
     ),

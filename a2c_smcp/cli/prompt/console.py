@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ANSWERS = "y / n / always tool / always agent"
+ANSWERS = "y / n / always tool 1h"
 QUESTION_ANSWERS = "answer / decline"
 _ANNOUNCED, _ANNOUNCED_LINES = 600, 8
 """Characters and lines of a question that its announcement shows; `answer` shows all."""

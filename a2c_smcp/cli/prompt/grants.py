@@ -2,6 +2,9 @@
 
 They are kept in a private file, by Server and office: in another office the same name may be another agent. An entry
 without an MCP client, as all were once, is for calls that name no client.
+
+A file beside it has what makes later calls usual (`CallMemory`), and when grants were last used. It is written when the
+owner answers, and at the end of the program: however much an agent calls, that writes nothing.
 """
 
 from __future__ import annotations
@@ -27,14 +30,16 @@ class Grants:
         self._approvals = approvals
         self._path = folder / "approvals" / f"{hashlib.sha256(computer.encode()).hexdigest()[:32]}.json"
         self._store = PrivateJSONFile(self._path, folder, self._path.parent)
+        self._seen = PrivateJSONFile(self._path.with_suffix(".seen.json"), folder, self._path.parent)
         self._say = say
         self._place = ""
         approvals.on_grant = approvals.on_revoked = lambda grant: self._save()
-        approvals.on_withdrawn = self._withdraw
+        approvals.on_withdrawn, approvals.on_allowed = self._withdraw, self._save_seen
 
     def enter(self, url: str, office: str) -> None:
         """Load the grants for this office."""
         self._place = _place(url, office)
+        self._load_seen()
         known = set(_read(self._load().get(self._place)))
         # `a2c-smcp agent` until 1.0.0a1 had names that end with a process id, and are never used again.
         name = default_agent_name()
@@ -51,7 +56,7 @@ class Grants:
     def __iter__(self) -> Iterator[Grant]:
         """The valid grants, in order."""
         known = [grant for grant in self._approvals.grants if not grant.has_expired()]
-        return iter(sorted(known, key=lambda grant: (grant.agent, grant.server or "", grant.tool or "", grant.client)))
+        return iter(sorted(known, key=lambda grant: grant.order))
 
     def forget(self, grants: Iterable[Grant]) -> None:
         for grant in grants:
@@ -87,6 +92,27 @@ class Grants:
         else:
             self._keep(kept)
 
+    def _load_seen(self) -> None:
+        try:
+            seen = self._seen.load().get(self._place)
+        except PrivateFileUnusable:
+            seen = None
+        agents, used = (seen.get("agents"), seen.get("used")) if isinstance(seen, dict) else (None, None)
+        self._approvals.memory.load(agents)
+        entries = [entry for entry in used if isinstance(entry, list)] if isinstance(used, list) else []
+        times = {grant: time for time, *entry in filter(None, entries) for grant in _read([entry])}
+        self._approvals.last_used = {grant: time for grant, time in times.items() if isinstance(time, float)}
+
+    def _save_seen(self) -> None:
+        used = [[time, *_written(grant)] for grant, time in self._approvals.last_used.items()]
+        seen = {"agents": self._approvals.memory.written(), "used": used}
+        try:
+            kept = self._seen.load()
+            if any(seen.values()) and kept.get(self._place) != seen:
+                self._seen.save({**kept, self._place: seen})
+        except PrivateFileUnusable as error:
+            self._say(f"what is usual is forgotten when this program ends: {error}", "yellow")
+
     def _keep(self, kept: dict[str, Any]) -> None:
         try:
             self._store.save({place: grants for place, grants in kept.items() if grants})
@@ -115,7 +141,7 @@ def _read(kept: object) -> Iterable[Grant]:
     """Yield the grants in an entry of the file; anything else in it is ignored."""
     for entry in kept if isinstance(kept, list) else ():
         match entry:
-            case [str(), None, None, *rest] | [str(), str(), str(), *rest] if _is_rest(rest):
+            case [str(), None, None, *rest] | [str(), str(), None | str(), *rest] if _is_rest(rest):
                 yield Grant(*entry)
 
 

@@ -16,6 +16,7 @@ from a2c_smcp.computer.calls.incoming import CallStatistics
 from a2c_smcp.computer.configuration.resolver import InputState
 from a2c_smcp.computer.consent.approval import Grant, PendingApproval
 from a2c_smcp.computer.consent.gate import BudgetState
+from a2c_smcp.computer.consent.risk import UNUSUAL, Risk, effect_words
 from a2c_smcp.computer.consent.rules import AccessPolicy
 from a2c_smcp.computer.types import AttributedCall, OwnedTool
 from a2c_smcp.mcp_host.status import ServerStatus
@@ -117,10 +118,20 @@ def who_wants(pending: PendingApproval) -> str:
 
 
 def request(pending: PendingApproval, *, in_full: bool = False) -> str:
-    """Return the agent, the tool and the arguments of a request, and the change of its tool since it was approved."""
+    """Return the agent, the tool, the arguments and the risk of a request, and the change since it was approved."""
     wanted = pending.request
     arguments = _arguments(wanted.arguments, in_full=in_full)
-    return "\n  ".join([who_wants(pending), *arguments, *_change(wanted.changed, in_full=in_full)])
+    risk, change = _risk(wanted.risk, in_full=in_full), _change(wanted.changed, in_full=in_full)
+    return "\n  ".join([who_wants(pending), *arguments, *risk, *change])
+
+
+def _risk(risk: Risk, *, in_full: bool) -> list[str]:
+    """Return what the tool says and does, and what is unusual, in a line each."""
+    most = None if in_full else _VALUE
+    says = [f"says of itself: {one_line(risk.description, most)}"] if risk.description else []
+    does = [f"the tool {effect_words(risk.effects)}"] if risk.effects else []
+    unusual = [(UNUSUAL[kind], cut(argument, _VALUE), one_line(value, most)) for kind, argument, value in risk.unusual]
+    return [*says, *does, *(f"! {text.format(argument=argument, value=value)}" for text, argument, value in unusual)]
 
 
 def _change(changed: str, *, in_full: bool) -> list[str]:
@@ -141,19 +152,27 @@ def _arguments(arguments: dict[str, Any], *, in_full: bool) -> list[str]:
 
 
 def granted(grant: Grant) -> str:
-    what = f"{grant.tool} of {grant.server}" if grant.server else "every tool"
-    return f"{grant.who} may use {what} without asking{_until(grant, ' until ')}"
+    what = f"{grant.tool or 'every tool'} of {grant.server}" if grant.server else "every tool"
+    return f"{grant.who} may use {what} without asking{_until(grant)}"
 
 
-def grants(known: Iterable[Grant]) -> RenderableType:
-    rows = [(grant.who, grant.server or "every server", grant.tool or "every tool", _until(grant)) for grant in known]
-    if not any(until for *_, until in rows):
-        return table(("agent", "server", "may use without asking"), [row[:3] for row in rows])
-    return table(("agent", "server", "may use without asking", "until"), rows)
+def grants(known: Iterable[Grant], last_used: Mapping[Grant, float]) -> RenderableType:
+    columns = ("agent", "server", "may use without asking", "until", "last used")
+    return table(columns, [_grant_row(grant, last_used.get(grant.for_good)) for grant in known])
 
 
-def _until(grant: Grant, before: str = "") -> str:
-    return "" if grant.until is None else f"{before}{datetime.fromtimestamp(grant.until).astimezone():%Y-%m-%d %H:%M}"
+def _grant_row(grant: Grant, used: float | None) -> Sequence[str]:
+    when = "for good" if grant.until is None else _minute(grant.until)
+    last = "never" if used is None else _minute(used)
+    return grant.who, grant.server or "every server", grant.tool or "every tool", when, last
+
+
+def _minute(at: float) -> str:
+    return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _until(grant: Grant) -> str:
+    return "" if grant.until is None else f" until {_minute(grant.until)}"
 
 
 def rules(policy: AccessPolicy) -> RenderableType:

@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from a2c_smcp.computer.calls.catalog import ToolCatalog
@@ -27,9 +27,10 @@ from a2c_smcp.computer.calls.definitions import CHANGED, ToolChange
 from a2c_smcp.computer.calls.in_flight import digest_of
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.calls.table import ToolRoute
-from a2c_smcp.computer.consent.approval import ApprovalRequest, Approvals, Caller, DecisionFor
+from a2c_smcp.computer.consent.approval import OWNER, ApprovalRequest, Approvals, Caller, DecisionFor
 from a2c_smcp.computer.consent.decision import Verdict
 from a2c_smcp.computer.consent.pins import PinnedTools
+from a2c_smcp.computer.consent.risk import Risk
 from a2c_smcp.computer.observation import ApprovalAnswered, ApprovalAsked, ComputerObservation
 from a2c_smcp.computer.questions.client_approval import ClientApprovals, can_be_asked
 from a2c_smcp.errors import ApprovalRefused, CallTimeout, ToolNotFound
@@ -63,6 +64,7 @@ class CallApproval:
     _catalog: ToolCatalog
     _pins: PinnedTools
     _observation: ComputerObservation
+    _risk_of: Callable[[Caller, ToolRoute, dict[str, Any]], Awaitable[Risk]]
     _rounds: _ApprovedRounds = field(default_factory=lambda: _ApprovedRounds())
 
     def allows(
@@ -74,6 +76,8 @@ class CallApproval:
         if (verdict.then == "ask") if verdict else not route.meta.auto_apply:
             request = _request(call, route, shown, verdict, asyncio.get_running_loop().time())
             self._observation.report(ApprovalAnswered(request, call.req_id, "yes", "grant", waits=False))
+            self._approvals.note_use(call.caller, route)
+        self._note(call.caller, route)
         return True
 
     async def approve(
@@ -88,15 +92,26 @@ class CallApproval:
         request = _request(call, route, shown, verdict, deadline)
         if self._clients.is_state(call):
             with self._answering(call, request, "client", waits=False) as given:
-                approved = self._clients.answered(call, _tool(route), given.append)
-            return Approved(approved, change=route.change)
+                answered = self._clients.answered(call, _tool(route), given.append)
+            return Approved(answered, change=route.change)
         if self._rounds.take(call, route):
             return Approved(call)
         try:
             with tracing.span(conventions.approval, None, route.server, route.tool):
-                return await self._ask(call, route, request, deadline, verdict)
+                if call.caller is not OWNER and (self._decider(route)[1] or self._approvals.are_by_client):
+                    async with asyncio.timeout_at(deadline):
+                        risk = await self._risk_of(call.caller, route, shown)
+                    request = replace(request, risk=risk)
+                approved = await self._ask(call, route, request, deadline, verdict)
         except ApprovalRefused as refusal:
             raise _with_change(refusal, route.change) from None
+        if approved.question is None:
+            self._note(call.caller, route)
+        return approved
+
+    def _note(self, caller: Caller, route: ToolRoute) -> None:
+        if caller is not OWNER:
+            self._approvals.memory.note(caller.known_as, caller.seat, route.server, route.tool)
 
     async def _ask(
         self, call: IncomingCall, route: ToolRoute, request: ApprovalRequest, deadline: float, verdict: Verdict | None
@@ -129,6 +144,9 @@ class CallApproval:
         self.require_same(call, route)
         if route.change and call.caller.agent:
             self._pins.accept(route.server, route.tool, route.digest)
+        if is_asked and call.caller is not OWNER:
+            self._approvals.memory.allow(call.caller.known_as, route.server, route.tool, request.arguments)
+            self._approvals.on_allowed()
         return Approved(call, change=route.change)
 
     def person_at_client(self, call: IncomingCall) -> str:

@@ -55,7 +55,9 @@ class ToolCalls:
         self.catalog, self.mask, self.observation = owner.catalog, owner.mask, owner.observation
         self.listeners = owner.listeners
         clients = ClientApprovals(name, owner.questions, owner.mask)
-        self.approval = CallApproval(owner.approvals, clients, owner.catalog, owner.pins, owner.observation)
+        self.approval = CallApproval(
+            owner.approvals, clients, owner.catalog, owner.pins, owner.observation, owner.risk_of
+        )
         self.delivery = ResultDelivery(blobs, max_message)
         self.in_flight = CallsInFlight()
         self.live = LiveCalls(owner.answering, owner.listeners, owner.mask)

@@ -208,6 +208,7 @@ class ToolRoute:
 
     `digest` is that of the tool's definition, if it is pinned; `change` is how it differs from the pinned one.
     `hints` are the annotations of the server: they decide nothing unless its owner trusts it (WIRE §7).
+    `description` is for people, and may hold secrets.
     """
 
     server: SERVER_NAME
@@ -217,6 +218,7 @@ class ToolRoute:
     hints: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
     change: ToolChange | None = None
+    description: str = field(default="", repr=False)
 
     @property
     def asks_again(self) -> bool:
@@ -329,7 +331,9 @@ def _route(tool: ServerTool, known: Schema | None, pinned: Pinned | None) -> Too
     schema = known if known is not None and known.raw == raw else Schema(raw)
     given = tool.raw.get("annotations")
     hints = given if isinstance(given, dict) else {}
-    return ToolRoute(tool.server, tool.tool, tool.meta or ToolMeta(), schema, hints, *(pinned or ()))
+    description = tool.raw.get("description") or ""
+    meta, (digest, change) = tool.meta or ToolMeta(), pinned or ("", None)
+    return ToolRoute(tool.server, tool.tool, meta, schema, hints, digest, change, description)
 
 
 def _listed(name: TOOL_NAME, tool: ServerTool, change: ToolChange | None) -> SMCPTool:

@@ -20,6 +20,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeV
 
 from a2c_smcp.computer.calls.table import ToolRoute
 from a2c_smcp.computer.consent.decision import Outlook, Verdict
+from a2c_smcp.computer.consent.risk import CallMemory, Risk, Who
 from a2c_smcp.errors import ApprovalRefused
 from a2c_smcp.loops import in_thread
 from a2c_smcp.protocol.escaping import shown_caller
@@ -69,8 +70,8 @@ def _returns_awaitable(function: Any) -> bool:
 
 _ACCEPT = "its owner may say yes at the prompt, or start the computer with --pin warn"
 
-Decision: TypeAlias = Literal["no", "yes", "always", "always_for_agent"]
-"""`always` grants this tool to this agent for later calls, `always_for_agent` grants it every tool."""
+Decision: TypeAlias = Literal["no", "yes", "always", "always_for_server", "always_for_agent"]
+"""`always` grants this tool to this agent for later calls, the others every tool of this server, or every tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ ApproveBy: TypeAlias = Literal["owner", "client"]
 
 
 class Grant(NamedTuple):
-    """An approval of an agent's later calls: of one tool of an MCP server, or of every tool.
+    """An approval of an agent's later calls: of one tool of an MCP server, of all of its tools, or of every tool.
 
     It lasts until `until`, in epoch seconds, or for good.
     The tool has the name that its MCP server gives it, because an alias can be changed to mean another tool. A grant
@@ -108,6 +109,11 @@ class Grant(NamedTuple):
     @property
     def who(self) -> str:
         return shown_caller(self.agent, self.client)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """By which grants are listed."""
+        return self.agent, self.server or "", self.tool or "", self.client, self.device
 
     @property
     def for_good(self) -> Grant:
@@ -148,6 +154,10 @@ class Caller:
         """The agent, with its client: `bridge (claude-desktop)`."""
         return shown_caller(self.agent, self.client)
 
+    @property
+    def known_as(self) -> Who:
+        return self.agent, self.device, self.client
+
     def is_exactly(self, other: Caller) -> bool:
         """True for the same agent calling for the same MCP client."""
         return self == other and self.client == other.client
@@ -164,7 +174,8 @@ class ApprovalRequest:
     `changed` is how the definition of the tool differs from the one that was approved or first seen; empty if it does
     not. Lines of it begin with `-` for what is gone and with `+` for what is new. A yes is a yes to this, too. `rule`
     is the rule of the policy that wants it to be asked about, if there is one. With `every_time` no answer allows more
-    than this call. `until` is when the call times out, in epoch seconds, if that is known.
+    than this call. `until` is when the call times out, in epoch seconds, if that is known. `risk` is what the tool says
+    of itself, and what is unusual about the call.
     """
 
     caller: Caller
@@ -176,6 +187,7 @@ class ApprovalRequest:
     rule: str = ""
     every_time: bool = False
     until: float | None = field(default=None, compare=False)
+    risk: Risk = field(default=Risk(), repr=False)
 
     def granted_by(self, decision: Decision | bool) -> Grant | None:
         """The grant that follows from a decision, beyond this one call."""
@@ -184,6 +196,7 @@ class ApprovalRequest:
         agent, client, device = self.caller.agent, self.caller.client, self.caller.device
         grants = {
             "always": Grant(agent, self.server, self.tool, client, device),
+            "always_for_server": Grant(agent, self.server, None, client, device),
             "always_for_agent": Grant(agent, client=client, device=device),
         }
         return grants.get(decision) if isinstance(decision, str) else None
@@ -200,14 +213,16 @@ def approve_all(request: ApprovalRequest) -> bool:
     return True
 
 
-_YES = ("yes", True, "always", "always_for_agent")
+_LASTING: tuple[Decision, ...] = ("always", "always_for_server", "always_for_agent")
+_YES = ("yes", True, *_LASTING)
 
 
 class Approvals:
     """The grants of an owner, and the function that asks for more.
 
     `on_grant` is called with each new grant, `on_revoked` with one that the owner takes back, `on_withdrawn` with the
-    server and the tool whose grants have ended. No grant lasts longer than `longest_grant` seconds.
+    server and the tool whose grants have ended. No grant lasts longer than `longest_grant` seconds. `last_used` has the
+    time of the last call by each grant, without its end. `on_allowed` is called when `memory` has learned from a yes.
     """
 
     def __init__(
@@ -225,6 +240,9 @@ class Approvals:
         self.on_withdrawn: Callable[[str, TOOL_NAME], None] = lambda server, tool: None
         self.grants = set(grants)
         self.longest_grant: float | None = None
+        self.last_used: dict[Grant, float] = {}
+        self.memory = CallMemory()
+        self.on_allowed: Callable[[], None] = lambda: None
 
     def allows(self, caller: Caller, route: ToolRoute, verdict: Verdict | None = None) -> bool:
         """True if a tool may run without asking: by the policy, by its configuration or by a grant."""
@@ -239,12 +257,15 @@ class Approvals:
     def _has_granted(self, caller: Caller, route: ToolRoute) -> bool:
         if not self.grants or route.asks_again:
             return False
-        agent, client, device = caller.agent, caller.client, caller.device
-        wide = Grant(agent, client=client, device=device)
-        wanted = {wide, Grant(agent, route.server, route.tool, client, device)}
+        wanted = _grants_for(caller, route)
         if not self.grants.isdisjoint(wanted):
             return True
         return any(grant.until and grant.for_good in wanted and not grant.has_expired() for grant in self.grants)
+
+    def note_use(self, caller: Caller, route: ToolRoute) -> None:
+        """A call runs by these grants."""
+        used = {grant.for_good for grant in self.grants if not grant.has_expired()} & _grants_for(caller, route)
+        self.last_used |= dict.fromkeys(used, time.time())
 
     @property
     def approves_all(self) -> bool:
@@ -329,6 +350,7 @@ class Approvals:
         """Grant it, for so many seconds, or for good. An earlier grant of the same is replaced."""
         lasts = min((limit for limit in (seconds, self.longest_grant) if limit is not None), default=None)
         self.grants -= {kept for kept in self.grants if kept.for_good == grant.for_good}
+        self.last_used.pop(grant.for_good, None)
         grant = grant._replace(until=None if lasts is None else time.time() + lasts)
         self.grants.add(grant)
         self.on_grant(grant)
@@ -355,9 +377,16 @@ class Approvals:
         self.on_revoked(grant)
 
     def withdraw(self, server: str, tool: TOOL_NAME) -> None:
-        """End the grants of one tool, for all agents. Those for every tool of an agent stay."""
+        """End the grants of one tool, for all agents. Those for every tool, of the server or at all, stay."""
         self.grants = {grant for grant in self.grants if (grant.server, grant.tool) != (server, tool)}
         self.on_withdrawn(server, tool)
+
+
+def _grants_for(caller: Caller, route: ToolRoute) -> set[Grant]:
+    """The grants, without an end, that let this agent call this tool."""
+    agent, client, device = caller.agent, caller.client, caller.device
+    whole = ((None, None), (route.server, None), (route.server, route.tool))
+    return {Grant(agent, server, tool, client, device) for server, tool in whole}
 
 
 def _all_that_do_not_ask_again(routes: Mapping[TOOL_NAME, ToolRoute]) -> bool | list[TOOL_NAME]:
@@ -478,7 +507,7 @@ class PendingApprovals(_Waiting["PendingApproval"]):
             known = (asked.server, asked.tool, asked.changed) if other.request.changed else None
             if known and (other.request.server, other.request.tool, other.request.changed) != known:
                 continue
-            if grant in (other.request.granted_by("always"), other.request.granted_by("always_for_agent")):
+            if grant in map(other.request.granted_by, _LASTING):
                 self._decide(other, _noted("yes", None, where), where)
 
     def _decide(self, pending: PendingApproval, decision: Decision | DecisionFor, where: str = "") -> None:

@@ -34,6 +34,7 @@ from typing import Any
 from a2c_smcp.computer.calls.definitions import CHANGED
 from a2c_smcp.computer.calls.incoming import IncomingCall
 from a2c_smcp.computer.consent.approval import ApprovalRequest, Caller, DecisionFor
+from a2c_smcp.computer.consent.risk import effect_words
 from a2c_smcp.computer.questions.forms import check_content, secrets_in_content, with_defaults
 from a2c_smcp.computer.questions.parked import require_same, state_of
 from a2c_smcp.computer.secrets.mask import Mask
@@ -353,6 +354,7 @@ def _message(computer: str, request: ApprovalRequest) -> str:
     text = "\n  ".join(map(escaped, lines))
     if request.changed:
         text += "\n".join([f"\n{CHANGED}:", *(f"  {line}" for line in request.changed.split("\n"))])
+    text += f"\nThe tool {effect_words(request.risk.effects)}." if request.risk.effects else ""
     text += "\nIt runs once if you say yes."
     if shown.missing or len(text) > _LONGEST:
         raise too_large

@@ -244,11 +244,12 @@ class ToolsPage:
         self.actions: dict[str, Action] = {"/tools/forget": self._forget}
 
     def _permissions(self, view: View) -> Html:
-        words = view.words
-        grants = sorted(grant for grant in self._state.computer.approvals.grants if not grant.has_expired())
-        if not grants:
+        words, approvals = view.words, self._state.computer.approvals
+        known = [grant for grant in approvals.grants if not grant.has_expired()]
+        if not known:
             return Html("")
-        items = [_grant(view, grant) for grant in grants]
+        grants = sorted(known, key=lambda grant: grant.order)
+        items = [_grant(view, grant, approvals.last_used.get(grant.for_good)) for grant in grants]
         return joined(tag("h2", words("Allowed without asking")), tag("ul", *items, class_="cards"))
 
     def _tools(self, view: View) -> Html:
@@ -277,22 +278,31 @@ class ToolsPage:
         return None
 
 
-def _grant(view: View, grant: Grant) -> Html:
+def _grant(view: View, grant: Grant, used: float | None) -> Html:
     words = view.words
-    what = f"{grant.tool} ({grant.server})" if grant.server else words("every tool")
-    until = words("for good")
-    if grant.until is not None:
-        until = words("until {time}", time=time.strftime("%Y-%m-%d %H:%M", time.localtime(grant.until)))
+    what = grant.tool or words("every tool")
+    what += f" ({grant.server})" if grant.server else ""
+    until = words("for good") if grant.until is None else words("until {time}", time=_minute(grant.until))
+    last = words("not used yet") if used is None else words("last used {time}", time=_minute(used))
     label = f"{words('Ask again')}: {grant.who}, {what}"
     inner = tag("button", words("Ask again"), type="submit", aria_label=label)
     key = _key(grant)
     return tag(
         "li",
-        tag("div", tag("h3", grant.who, " → ", what), tag("span", until, class_="soft small"), class_="head"),
+        tag(
+            "div",
+            tag("h3", grant.who, " → ", what),
+            tag("span", f"{until}, {last}", class_="soft small"),
+            class_="head",
+        ),
         button_form(view, "/tools/forget", hidden("grant", key), inner),
         class_="card",
         data_key=f"grant-{key}",
     )
+
+
+def _minute(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def _key(grant: Grant) -> str:

@@ -67,7 +67,8 @@ class WholePage:
         for approval in self._state.approvals:
             if str(approval.number) == number:
                 wanted = approval.request
-                return [("Tool", f"{wanted.name} ({wanted.server})"), ("Arguments", wanted.arguments)]
+                described = ("Description", wanted.risk.description)
+                return [("Tool", f"{wanted.name} ({wanted.server})"), described, ("Arguments", wanted.arguments)]
         for pending in self._state.questions:
             if str(pending.number) == number:
                 asked = pending.question

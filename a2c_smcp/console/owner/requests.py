@@ -7,6 +7,7 @@ from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
 from a2c_smcp.computer.consent.approval import Decision, NothingToAnswer, PendingApproval, PendingQuestion
+from a2c_smcp.computer.consent.risk import CLAIMED, EFFECTS, UNUSUAL, Risk
 from a2c_smcp.computer.questions.forms import MISSING, Field, NoForm, check_content, content_of, fields_of
 from a2c_smcp.console.html import SHOWN, Attribute, Html, Response, joined, leads_to, tag
 from a2c_smcp.console.owner.layout import arguments, difference, long_text, pill, shortened, whole_request
@@ -142,6 +143,7 @@ WHERE = "console"
 _DECISIONS: Mapping[str, Decision] = {decision: decision for decision in get_args(Decision)}
 _LASTS = {"3600": "for an hour", "28800": "for 8 hours", "86400": "for a day", "good": "for good"}
 """The durations of a permission, in seconds, and their names. The first one is chosen unless the owner says so."""
+_COLOURS = {"destroys": "bad", "changes": "warn", "internet": "warn"}
 
 
 class RequestsPage:
@@ -184,7 +186,8 @@ class RequestsPage:
             if wanted.changed:
                 note = view.words("This tool is no longer what you approved. A yes is a yes to this, too:")
                 changed = tag("div", tag("p", note, class_="note warn"), difference(wanted.changed))
-            drawn[view.language] = joined(changed, shown)
+            risk = _risk(view, wanted.risk, whole_request(view, pending.number))
+            drawn[view.language] = joined(risk, changed, shown)
         return drawn[view.language]
 
     def _running(self, view: View) -> Html:
@@ -197,7 +200,7 @@ class RequestsPage:
 
     async def _decide(self, view: View, form: Form) -> Response | None:
         decision, lasts = _DECISIONS.get(first(form, "decision")), first(form, "lasts")
-        is_lasting = decision in ("always", "always_for_agent")
+        is_lasting = decision not in ("yes", "no")
         if decision is None or (is_lasting and lasts not in _LASTS):
             raise BadRequest("that is no answer to a request")
         try:
@@ -268,6 +271,25 @@ def _sentence(view: View, english: str, **parts: str) -> Html:
     return joined(*pieces)
 
 
+def _risk(view: View, risk: Risk, whole: str) -> Html:
+    """What the tool does and says, and what is unusual. Each is in words, not only in a sign and a colour."""
+    words, pills = view.words, []
+    for kind, is_claimed in risk.effects:
+        sign, text = EFFECTS[kind]
+        claimed = f" ({words(CLAIMED)})" if is_claimed else ""
+        colour = "good" if kind == "reads" and not is_claimed else _COLOURS.get(kind, "")
+        pills += [pill(joined(tag("span", sign, aria_hidden="true"), " ", words(text), claimed), colour), " "]
+    unusual = [
+        tag("li", words(UNUSUAL[kind], argument=shortened(argument), value=shortened(value)))
+        for kind, argument, value in risk.unusual
+    ]
+    return joined(
+        tag("p", *pills, class_="effects") if pills else None,
+        tag("div", long_text(view, risk.description, whole), class_="soft") if risk.description else None,
+        tag("div", tag("strong", words("Unusual")), tag("ul", *unusual), class_="note warn") if unusual else None,
+    )
+
+
 def _approval(view: View, pending: PendingApproval, drawn: Html) -> Html:
     words, wanted = view.words, pending.request
     caller = wanted.caller
@@ -302,6 +324,12 @@ def _decisions(view: View, pending: PendingApproval) -> Html:
     def button(decision: str, label: str, kind: str = "") -> Html:
         return tag("button", words(label), type="submit", name="decision", value=decision, class_=kind or None)
 
+    def wide(decision: str, label: str, about: str, allow: str) -> Html:
+        effect = tag("p", words(about, server=pending.request.server))
+        return tag(
+            "details", tag("summary", words(label)), effect, button(decision, allow, "danger"), data_key=decision
+        )
+
     lasting = None
     if not pending.request.every_time:
         options = [tag("option", words(name), value=seconds) for seconds, name in _LASTS.items()]
@@ -311,12 +339,17 @@ def _decisions(view: View, pending: PendingApproval) -> Html:
             tag("summary", words("Allow it again without asking …")),
             tag("label", words("How long"), choice, class_="field", for_=f"lasts-{number}"),
             button("always", "This tool for this agent"),
-            tag(
-                "details",
-                tag("summary", words("Every tool for this agent …")),
-                tag("p", words("It may then use all tools of this computer, also later ones, and you are not asked.")),
-                button("always_for_agent", "Allow every tool for this agent", "danger"),
-                data_key=f"everything-{number}",
+            wide(
+                "always_for_server",
+                "Every tool of this server for this agent …",
+                "It may then use all tools of {server}, also later ones, and you are not asked.",
+                "Allow every tool of this server",
+            ),
+            wide(
+                "always_for_agent",
+                "Every tool for this agent …",
+                "It may then use all tools of this computer, also later ones, and you are not asked.",
+                "Allow every tool for this agent",
             ),
             data_key=f"lasting-{number}",
         )

@@ -73,6 +73,7 @@ function show(regions) {
   filter()
   tick()
   countInTitle()
+  tellOfRequests()
 }
 
 const announce = (text) => { element('announcements').textContent = text }
@@ -82,6 +83,50 @@ function countInTitle() {
   const count = [...document.querySelectorAll('[data-count]')].reduce((sum, each) => sum + Number(each.dataset.count), 0)
   document.title = count ? `(${count}) ${title}` : title
 }
+
+// New requests: a notification of the browser, which says nothing of them, and a sound. Both are off until they are chosen in
+// the settings of the page, and the browser is asked for permission by that click only.
+
+const CHOICES = ['notify', 'sound']
+const isChosen = (id) => localStorage.getItem(`a2c-${id}:${prefix}`) === 'yes'
+let waiting = null
+function tellOfRequests() {
+  const badge = document.querySelector(`#menu a[href="${prefix}/"] [data-count]`)
+  const before = waiting
+  waiting = badge ? Number(badge.dataset.count) : 0
+  if (before === null || waiting <= before || !element('notify')) return
+  if (isChosen('notify') && !document.hasFocus()) notify(element('notify').dataset.notice)
+  if (isChosen('sound')) beep()
+}
+
+function notify(text) {
+  try {
+    const shown = new Notification(text, { tag: `a2c${prefix}`, renotify: true })
+    shown.onclick = () => { window.focus(); shown.close() }
+  } catch { /* not here, or not any longer */ }
+}
+
+function beep() {
+  const audio = new AudioContext()
+  if (audio.state === 'suspended') return void audio.close() // the page was not touched yet
+  const tone = audio.createOscillator()
+  const volume = audio.createGain()
+  volume.gain.value = 0.1
+  tone.connect(volume).connect(audio.destination)
+  tone.onended = () => audio.close()
+  tone.start()
+  tone.stop(audio.currentTime + 0.2)
+}
+
+document.addEventListener('change', async ({ target }) => {
+  if (!CHOICES.includes(target.id)) return
+  if (target.id === 'notify' && target.checked) {
+    target.checked = window.Notification !== undefined && (await Notification.requestPermission()) === 'granted'
+    fail(target.checked ? '' : target.dataset.refused)
+  }
+  localStorage.setItem(`a2c-${target.id}:${prefix}`, target.checked ? 'yes' : 'no')
+  if (target.id === 'sound' && target.checked) beep()
+})
 
 // Times: `data-until` counts down to a moment, `data-since` counts up from one; both in milliseconds since the epoch
 
@@ -279,8 +324,10 @@ function showPage(page) {
   document.body.replaceWith(document.adoptNode(page.body))
   document.title = title = page.title
   if (document.body.dataset.liveUrl) connect()
+  for (const id of CHOICES) if (element(id)) element(id).checked = isChosen(id)
   tick()
   countInTitle()
+  tellOfRequests()
   if (location.hash) location.replace(location.hash)
 }
 
