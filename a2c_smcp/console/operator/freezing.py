@@ -29,6 +29,8 @@ class FreezeParts:
 
     def button(self, view: View) -> Html:
         """The red button of the whole Server, or of the office that the page is about."""
+        if not view.may_change:
+            return joined()
         words, office = view.words, view.query.get("id", "")
         what = words("Freeze this office") if office else words("Freeze the whole Server")
         told = words(
@@ -73,7 +75,8 @@ class FreezeParts:
         says = words("Requests get through again, unless another freeze holds. What was cancelled does not go on.")
         thaw = asked_twice(view, "Thaw", says, "/thaw", *fields, key=f"{freeze.office}/{freeze.computer}")
         texts = [tag("strong", what), " ", freeze.reason, " ", tag("span", since, class_="soft small")]
-        return tag("div", *texts, thaw, class_="note bad", data_key=f"frozen-{freeze.office}/{freeze.computer}")
+        key = f"frozen-{freeze.office}/{freeze.computer}"
+        return tag("div", *texts, thaw if view.may_change else None, class_="note bad", data_key=key)
 
     async def _freeze(self, view: View, form: Form) -> None:
         change = await self._state.operations.freeze(_scope(form), first(form, "reason"), self._who())
