@@ -14,7 +14,7 @@ __all__ = ["forbidden_processes", "is_fast"]
 # By folder: its modules that start processes or wait.
 FOLDERS = {
     "agent": (
-        "client dialling endings files_program listening_calls odd_peers outcomes passing_on program questions "
+        "client dialling endings files_program frozen listening_calls odd_peers outcomes passing_on program questions "
         "reading_program reconnect registered_readables retries states transfers transports"
     ),
     "bridge": (

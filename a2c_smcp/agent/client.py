@@ -89,6 +89,11 @@ class AgentBase(AgentEvents):
         return [str(seat) for seat in self._flows.toolbox.seats()]
 
     @property
+    def frozen_computers(self) -> list[str]:
+        """Those of these computers that let nothing through, by the word of their owner or of an operator."""
+        return [str(seat) for seat in self._flows.toolbox.seats() if seat in self._flows.frozen]
+
+    @property
     def is_connected(self) -> bool:
         """True if there is a connection at this moment."""
         return self._flows.connection.current is not None

@@ -47,6 +47,9 @@ class AgentEvents:
     def on_computer_update_mcp_config(self, data: dict[str, Any]) -> Any:
         """The same, under its older name (003)."""
 
+    def on_computer_update_state(self, data: dict[str, Any]) -> Any:
+        """A computer was frozen, by its owner or an operator, or released: `{"office_id", "computer", "frozen"}`."""
+
     def on_tools_received(self, computer: str, tools: list[SMCPTool], office: str) -> Any:
         """The tools that a computer offers now."""
 

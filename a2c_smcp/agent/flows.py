@@ -103,6 +103,7 @@ class Flows:
             smcp.UPDATE_DESKTOP_NOTIFICATION: self._on_update_desktop,
             v04_events.UPDATE_SKILLS_NOTIFICATION: self.skills.on_update,
         }
+        self.frozen: set[Seat] = set()
         self._tells = {
             mcp_events.TELL_PROGRESS_NOTIFICATION: self._listening.on_progress,
             mcp_events.TELL_STATE_NOTIFICATION: self._listening.on_state,
@@ -233,6 +234,9 @@ class Flows:
         reaction = self._reactions.get(event)
         if event == smcp.LEAVE_OFFICE_NOTIFICATION and data.get("lost") is True:
             reaction = self._on_lost
+        if event == mcp_events.UPDATE_STATE_NOTIFICATION:
+            for seat in self._seats_in(event, data):
+                self._on_update_state(seat, is_frozen=data.get("frozen") is True)
         if reaction:
             for seat in self._seats_in(event, data):
                 if event == smcp.ENTER_OFFICE_NOTIFICATION:
@@ -291,6 +295,15 @@ class Flows:
         for screen in self._desktops.screens(seat):
             self._screens.request(screen)
 
+    def _on_update_state(self, seat: Seat, *, is_frozen: bool) -> None:
+        """A computer was frozen, or released: then what was refused meanwhile is fetched again."""
+        (self.frozen.add if is_frozen else self.frozen.discard)(seat)
+        self.listeners.dispatch("on_computer_update_state", {**_data_of(seat), "frozen": is_frozen})
+        if not is_frozen:
+            self._on_update_tools(seat)
+            self._on_update_desktop(seat)
+            self.skills.on_update(seat)
+
     def _on_connection_lost(self) -> None:
         self._returning.lose(self.toolbox.seats())
         self.reading.on_connection_lost()
@@ -331,9 +344,10 @@ class Flows:
     async def _fetch_members(self, office: str) -> None:
         def apply(members: list[smcp.SessionInfo]) -> None:
             self.connection.is_deduplicated = any(_is_deduplicated(each, self.connection.name) for each in members)
-            ours = {Seat(office, each["name"]) for each in members if _is_computer(each) and each.get("dedup")}
-            self._ours = {seat for seat in self._ours if seat.office != office} | ours
-            self._apply_members(office, {Seat(office, each["name"]): each for each in members if _is_computer(each)})
+            computers = {Seat(office, each["name"]): each for each in members if _is_computer(each)}
+            self._ours = _with_seats(self._ours, office, computers, "dedup")
+            self.frozen = _with_seats(self.frozen, office, computers, "frozen")
+            self._apply_members(office, computers)
 
         await self.ask.members(office, then=apply)
 
@@ -406,6 +420,11 @@ class Flows:
         if not seats:
             raise ComputerNotFound(repr(computer), computer=computer)
         return seats[0]
+
+
+def _with_seats(seats: set[Seat], office: str, computers: Mapping[Seat, Mapping[str, Any]], mark: str) -> set[Seat]:
+    """The seats, with those of one office replaced by its computers that have this mark."""
+    return {seat for seat in seats if seat.office != office} | {seat for seat in computers if computers[seat].get(mark)}
 
 
 def _is_computer(member: Any) -> bool:

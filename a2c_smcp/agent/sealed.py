@@ -191,7 +191,7 @@ class AgentDevice:
 
 # Checks who has signed the answer to a request (WIRE §10).
 
-_SERVER_CODES = frozenset((400, 403, 404, 408, 410, 413, 421, 426, 429, 499, 500, 503))
+_SERVER_CODES = frozenset((400, 403, 404, 408, 410, 413, 421, 423, 426, 429, 499, 500, 503))
 
 
 @dataclass(slots=True, eq=False)

@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from a2c_smcp.agent.desktops import Seat
 from a2c_smcp.endpoint import Reconnect
-from a2c_smcp.errors import CallTimeout, RateLimited, SMCPError, Unavailable
+from a2c_smcp.errors import CallTimeout, Frozen, RateLimited, SMCPError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +82,8 @@ class Refresher(Generic[Key]):
             try:
                 await self._fetch(key)
                 attempt = 0
+            except Frozen as error:  # it is requested again when the computer is released
+                logger.info("%s is not fetched: %s", key, error)
             except Exception as error:  # what was fetched may be anything
                 is_ours = isinstance(error, SMCPError)
                 logger.warning("%s cannot be fetched: %s", key, error, exc_info=not is_ours)

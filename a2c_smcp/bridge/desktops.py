@@ -94,6 +94,10 @@ class DesktopResources:
         if data["office_id"] == self._office:
             self._check(data["computer"])
 
+    def on_computer_update_state(self, data: dict[str, Any]) -> None:
+        if not data["frozen"]:
+            self.on_computer_enter_office(data)
+
     def on_computer_leave_office(self, data: dict[str, Any]) -> None:
         if data["office_id"] == self._office:
             self._remove(data["computer"])

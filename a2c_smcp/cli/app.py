@@ -46,6 +46,8 @@ COMMANDS = {
     "server": _PROGRAM,
     "office": _PLAIN,
     "nodes": _PLAIN,
+    "freeze": _PLAIN,
+    "thaw": CommandSpec(module="freeze"),
     "computer": _PROGRAM,
     "agent": CommandSpec(makes_spans=True),
     "bridge": _PROGRAM,

@@ -84,6 +84,8 @@ _ADVICE: dict[type[SMCPError], _Advice] = {
     errors.NameTaken: _Advice("Choose another with --name, or stop the one that has it."),
     errors.ApprovalRefused: _Advice("Its owner may allow it; call it again then."),
     errors.ScannerRefused: _Advice("Its owner decides what scanners let pass; the log of the computer tells more."),
+    errors.Frozen: _Advice("Only a person ends that: the operator of the Server, or the owner of the computer."),
+    errors.CallFrozen: _Advice("Only a person ends that; what the tool has done until then stays done."),
     errors.ToolForbidden: _Advice(
         "Its owner has forbidden it, by forbidden_tools or a policy; only its owner can change that."
     ),

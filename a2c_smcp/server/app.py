@@ -99,6 +99,7 @@ class SMCPApp:
             legacy_notices=settings.legacy_notices,
             metrics=self.metrics,
             origins=settings.origins,
+            freezes_file=settings.freezes,
         )
         self.metrics.watch("a2c_keys_failing", lambda: bool(self._trouble))
         self.observation = self.hub.observation

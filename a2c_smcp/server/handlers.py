@@ -21,6 +21,7 @@ from a2c_smcp.server.calls.routes import Route
 from a2c_smcp.server.cluster.memory import Directory
 from a2c_smcp.server.connections import Connection, event_packet
 from a2c_smcp.server.envelope import DONE, NOTHING, TOLD, UNTOLD, Closing, Envelope, Outcome, answer_with
+from a2c_smcp.server.freezes import Freezes
 from a2c_smcp.server.notices import EncodedNotice, Notices, encode_caused
 from a2c_smcp.server.observation.happened import CancelAsked, Observation, Told, Updated
 from a2c_smcp.server.seating import Seating
@@ -62,6 +63,7 @@ class Handlers:
     _seating: Seating
     _limits: Limits
     _observation: Observation
+    _freezes: Freezes
     is_shared: bool
 
     def __post_init__(self) -> None:
@@ -104,7 +106,11 @@ class Handlers:
             yield asyncio.sleep(0)  # a long list takes long to write: one in a turn of the loop
         seats = yield from self._seats(received.connection)
         office = yield from (wait(self._newest(office_id)) if self.is_shared else self._office(office_id))
-        return answer_with(offices.list_room(received.event, seats, office, fields))
+        listed = offices.list_room(received.event, seats, office, fields)
+        for row in listed["sessions"]:
+            if row["role"] == "computer" and self._freezes.of(office_id, row["name"]):
+                row["frozen"] = True  # type: ignore[typeddict-unknown-key]
+        return answer_with(listed)
 
     def _cancel(self, received: ReceivedEvent) -> Steps:
         event, fields, seats = received.event, received.envelope.fields, (yield from self._seats(received.connection))

@@ -20,6 +20,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from a2c_smcp.engine.events import Ack, Event, Faulty
@@ -54,6 +55,7 @@ from a2c_smcp.server.envelope import (
     size_of,
     spec_of,
 )
+from a2c_smcp.server.freezes import Freezes
 from a2c_smcp.server.handlers import Handlers, ReceivedEvent, Steps
 from a2c_smcp.server.notices import Notices
 from a2c_smcp.server.observation.happened import (
@@ -101,6 +103,7 @@ class Hub:
         legacy_notices: bool = False,
         metrics: Metrics | None = None,
         origins: Iterable[str] = (),
+        freezes_file: Path | None = None,
     ) -> None:
         self.auth = auth
         self.limits = limits or Limits()
@@ -121,6 +124,8 @@ class Hub:
             self._nodes.announce if self._nodes else None,
             older_to_all=legacy_notices,
         )
+        self.freezes = Freezes(self._nodes, freezes_file, self.background)
+        self.metrics.watch("a2c_frozen", self.freezes.by_scope.__len__)
         self._relay = Relay(
             self.directory,
             self.connections,
@@ -129,6 +134,7 @@ class Hub:
             self.limits,
             self._nodes,
             self.observation,
+            self.freezes,
         )
         self.calls = self._relay.calls
         self._seating = Seating(
@@ -142,6 +148,7 @@ class Hub:
             self.dismiss,
             self.observation,
             self.withhold,
+            self.freezes,
         )
         self.directory.listener = self._seating
         self._handlers = Handlers(
@@ -151,6 +158,7 @@ class Hub:
             self._seating,
             self.limits,
             self.observation,
+            self.freezes,
             is_shared=self._nodes is not None,
         )
 

@@ -19,6 +19,7 @@ import msgspec
 from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import BadRequest, RateLimited, Unavailable
 from a2c_smcp.loops import OwnedTasks
+from a2c_smcp.mcp_events import UPDATE_STATE_NOTIFICATION
 from a2c_smcp.protocol.codec import dumps, loads
 from a2c_smcp.protocol.events import EVENTS, OLDER_NOTICES, Action, EventSpec
 from a2c_smcp.protocol.offices import Member, Notice, Office, present
@@ -160,6 +161,13 @@ class Notices:
         if (connection := self._connections.get(computer.sid)) and connection.wants_seats:
             notice = encode(present(office))
             connection.channel.send(event_packet(notice.event, notice.body))
+
+    def tell_frozen(self, computer: Member, office: Office, *, is_frozen: bool) -> None:
+        """Tells the agent of an office and the computer itself, if they are on this node."""
+        told = {"computer": computer.name, "office_id": computer.office_id, "frozen": is_frozen}
+        packet = event_packet(UPDATE_STATE_NOTIFICATION, dumps(told).encode())
+        members = (office.agent, computer) if office.agent else (computer,)
+        _send([here for member in members if (here := self._connections.get(member.sid))], packet)
 
     def repeat_cancel(self, connection: Connection, cancel: Json) -> None:
         """Send a cancel again to a computer that is back and has missed it."""

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from a2c_smcp.audit.observers import Observed
@@ -44,6 +44,7 @@ from a2c_smcp.protocol.offices import Change, Member, Office
 from a2c_smcp.server.calls.relay import Relay
 from a2c_smcp.server.cluster.memory import Directory, DirectoryListener
 from a2c_smcp.server.connections import Connection, Connections
+from a2c_smcp.server.freezes import Freeze, Freezes, FreezeScope, freeze_of
 from a2c_smcp.server.notices import EncodedNotice, Notices, encode, read_notice
 from a2c_smcp.server.observation.happened import Displaced, Joined, Left, Observation, TakenOver
 from a2c_smcp.server.observation.recording import watch_offices
@@ -129,8 +130,11 @@ class Seating(DirectoryListener):
         dismiss: Callable[[Connection], None],
         observation: Observation,
         withhold: Callable[[Collection[str]], None],
+        freezes: Freezes,
     ) -> None:
         self._withhold = withhold
+        self._freezes = freezes
+        freezes.on_change = self._freezes_changed
         self._directory = directory
         self._connections = connections
         self._relay = relay
@@ -242,6 +246,9 @@ class Seating(DirectoryListener):
     def keys_withheld(self, credentials: Collection[str]) -> None:
         self._withhold(credentials)
 
+    def freezes_read(self, text: str | None) -> None:
+        self._freezes.read(text)
+
     def seats_inherited(self, sids: Collection[str]) -> None:
         for sid in sids:
             self._keep_seats(sid, self._limits.resume_grace)
@@ -285,6 +292,19 @@ class Seating(DirectoryListener):
             if (member.instance is not None and member.sid in self._absent) or self._connections.get(member.sid)
         ]
 
+    def _freezes_changed(self, before: Mapping[FreezeScope, Freeze]) -> None:
+        """Ends the calls in what is frozen, and tells agents and computers whose state has changed."""
+        self._calls.end_frozen()
+        for office_id in self._connections.office_ids():
+            if office := self._directory.cached_office(office_id):
+                self._tell_frozen(office, before, office.computers.values())
+
+    def _tell_frozen(self, office: Office, before: Mapping[FreezeScope, Freeze], members: Iterable[Member]) -> None:
+        for seat in members:
+            is_frozen = self._freezes.of(seat.office_id, seat.name) is not None
+            if seat.role == "computer" and is_frozen != (freeze_of(before, seat.office_id, seat.name) is not None):
+                self._notices.tell_frozen(seat, office, is_frozen=is_frozen)
+
     # How a change is applied
 
     def _apply(self, office: Office, change: Change) -> None:
@@ -305,6 +325,7 @@ class Seating(DirectoryListener):
                 self._connections.enter(seat.office_id, connection)
         for notice in change.notices:
             self._notices.deliver(encode(notice))
+        self._tell_frozen(office, {}, change.enters)
 
     def _meet(self, seat: Member, office: Office, *, is_back: bool) -> None:
         """Ends calls of an agent before this one; tells a computer, before calls that wait for it, whom it finds."""
@@ -330,8 +351,9 @@ class Seating(DirectoryListener):
             assert call.cancel is not None
             if connection := self._connections.get(by):
                 self._notices.repeat_cancel(connection, call.cancel)
-            elif self._connections.get(call.caller.sid):
-                # The computer is on another node: the node of the agent broadcasts the cancel again.
+            elif self._connections.get(call.caller.sid) or call.outcome is not None:
+                # The computer is on another node: the node of the agent broadcasts the cancel again. One of a call
+                # that a freeze has ended is known to the earlier node of the computer only.
                 office_id, agent = call.caller.office_id, call.caller.sid
                 notice = EncodedNotice(CANCEL_TOOL_CALL_NOTIFICATION, office_id, call.cancel, agent)
                 self._notices.broadcast_soon([notice])

@@ -90,6 +90,8 @@ class Settings:
     or an `admin_keys_file` it serves the operator's interface at `/admin/api`; no client is admitted by these keys.
     `audit` is the audit file of this process; with `audit_arguments` it has the arguments of calls, else only a keyed
     hash of them. With `sign_in`, people sign in their MCP clients: see `console.sign_in`. That needs `auth`.
+    What operators freeze is kept in the file `freezes`; without one in the store that nodes share, else until the
+    process ends.
     """
 
     auth: AuthenticationProvider | None = None
@@ -108,6 +110,7 @@ class Settings:
     admin_key: str | None = field(default=None, repr=False)
     admin_keys_file: Path | None = None
     sign_in: SignIn | None = None
+    freezes: Path | None = None
 
 
 # How often a computer may tell agents something (WIRE §9).

@@ -278,7 +278,7 @@ SERVER = (
         "a2c_calls_total",
         "counter",
         "Requests of agents to computers that have ended. The outcome is ok, tool_error (the tool failed), answered "
-        "(it is sealed), or the kind of error: bad_request, busy, cancelled, denied, error, not_found, "
+        "(it is sealed), or the kind of error: bad_request, busy, cancelled, denied, error, frozen, not_found, "
         "sign_in_required, timeout, too_large, unavailable.",
         ("event", "outcome"),
     ),
@@ -334,6 +334,7 @@ SERVER = (
         "counter",
         "Joins and leaves that were decided again, because their office had changed meanwhile.",
     ),
+    MetricSpec("a2c_frozen", "gauge", "Freezes by operators: offices, computers, or the whole Server."),
     MetricSpec("a2c_keys_failing", "gauge", "1 while keys could not be read again: the earlier ones stay in force."),
     MetricSpec("a2c_audit_failing", "gauge", _FAILING),
     MetricSpec("a2c_audit_lost_total", "counter", _LOST),

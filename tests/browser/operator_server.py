@@ -50,6 +50,7 @@ class Server:
         self.keys.write_text("{}")
         env = {name: value for name, value in os.environ.items() if not name.startswith("A2C_")}
         env |= {"A2C_SERVER_ADMIN_KEY": ADMIN, "A2C_SERVER_API_KEY": CLIENT, "PYTHONUNBUFFERED": "1"}
+        env["XDG_STATE_HOME"] = str(folder / "state")
         options = ["--port", "0", "--keys-file", str(self.keys), "--console", "--log-level", "error", *more]
         self.process = subprocess.Popen([PROGRAM, "server", *options], env=env, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout

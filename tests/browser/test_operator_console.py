@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import expect
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -107,6 +108,20 @@ def test_a_key_is_made_shown_once_and_revoked(page: Any, server: Server) -> None
     page.click("tr:has-text('carol') button.danger:has-text('Revoke')")
     page.wait_for_selector("tr:has-text('carol')", state="detached")
     assert json.loads(server.keys.read_text()) == {}
+
+
+def test_the_red_button_stops_everything_and_a_banner_ends_that(page: Any, server: Server) -> None:
+    opened(page, server, "/")
+    summary = page.get_by_text("Freeze the whole Server").first
+    summary.click()
+    page.fill("#freeze input[name=reason]", "<b>an incident</b>")
+    page.click("#freeze button.danger")
+    expect(page.locator("#frozen")).to_contain_text("<b>an incident</b>")
+    opened(page, server, "/keys")
+    expect(page.locator("#frozen")).to_contain_text("The whole Server is frozen.")
+    page.locator("#frozen summary").click()
+    page.locator("#frozen button").click()
+    expect(page.locator("#frozen")).to_be_empty()
 
 
 def test_hostile_reasons_and_versions_are_shown_as_text_and_run_nothing(page: Any, server: Server) -> None:

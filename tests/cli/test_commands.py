@@ -135,10 +135,12 @@ FILTERS = "a2c-smcp key"
 WITHOUT_VARIABLE = {
     ("a2c-smcp add", "--url"),
     ("a2c-smcp connect", "--name"),
+    *((f"a2c-smcp {command}", "--office") for command in ("freeze", "thaw")),
     *(("a2c-smcp bridge", option) for option in ("--name", "--host", "--port")),
 }
 """The URL of an MCP server is not the Server's. The name of an entry in a client's file is not that of a member. A
-bridge is neither this machine's Computer, which A2C_NAME names, nor its Server."""
+bridge is neither this machine's Computer, which A2C_NAME names, nor its Server. Nobody freezes an office by a variable
+that was set for something else."""
 
 
 def variable(prefix: str, option: Any) -> str:

@@ -132,3 +132,29 @@ async def test_a_member_is_disconnected(visitor: Visitor) -> None:
         assert "planner" not in (await visitor.get(members)).body
 
     await until_it_goes(gone)
+
+
+@pytest.mark.covers("freeze")
+async def test_the_red_button_freezes_and_every_page_says_so_until_it_is_thawed(visitor: Visitor) -> None:
+    office = f"{CONSOLE_PATH}/office?id=desk"
+    assert "Freeze this office" in (await visitor.get(office)).body
+    assert "Freeze the whole Server" in (await visitor.get(f"{CONSOLE_PATH}/")).body
+    done = await visitor.act(f"{CONSOLE_PATH}/freeze", office="desk", reason=HOSTILE)
+    assert "a restart of the Server ends" in done.body, "this one has no folder for its state"
+    await visitor.act(f"{CONSOLE_PATH}/freeze", office="desk", computer=HOSTILE)
+    for path in ("/", "/offices", "/members", "/calls", "/refusals", "/keys", "/office?id=other"):
+        page = (await visitor.get(f"{CONSOLE_PATH}{path}")).body
+        assert "Office desk is frozen." in page
+        assert "of office desk is frozen." in page
+        assert HOSTILE not in page
+    assert 'class="state bad">frozen<' in (await visitor.get(office)).body
+    for form in ({"office": "desk"}, {"office": "desk", "computer": HOSTILE}):
+        await visitor.act(f"{CONSOLE_PATH}/thaw", **form)
+    assert "is frozen." not in (await visitor.get(office)).body
+
+
+@pytest.mark.covers("freeze")
+async def test_a_form_that_names_nothing_freezes_nothing(visitor: Visitor) -> None:
+    assert (await visitor.act(f"{CONSOLE_PATH}/freeze", reason="x")).status == 400
+    await visitor.act(f"{CONSOLE_PATH}/freeze", all="1")
+    assert "The whole Server is frozen." in (await visitor.get(f"{CONSOLE_PATH}/keys")).body

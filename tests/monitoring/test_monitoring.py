@@ -145,7 +145,13 @@ def test_the_dashboard_shows_every_metric() -> None:
     for_alerts = (FILES / "alerts.yml").read_text("utf-8")
     hidden = {spec.name for spec in (*SERVER, *COMPUTER) if spec.name not in shown + for_alerts}
     assert hidden == {
-        *("a2c_build_info", "a2c_computer_build_info", "a2c_computer_calls_in_flight", "a2c_computer_blobs_total"),
+        *(
+            "a2c_build_info",
+            "a2c_computer_build_info",
+            "a2c_computer_calls_in_flight",
+            "a2c_computer_blobs_total",
+            "a2c_frozen",
+        ),
         *("a2c_computer_refused_total", "a2c_computer_tools", "a2c_connects_total", "a2c_sessions"),
         *("process_open_fds", "process_start_time_seconds"),
     }

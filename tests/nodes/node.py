@@ -33,6 +33,7 @@ class Plan:
     limits: dict[str, Any] = field(default_factory=dict)
     port: int = 0
     audit: Path | None = None
+    admin_key: str | None = None
     mcp_keys: Path | None = None
     """A keys file: then each office is an MCP server as well."""
 
@@ -50,7 +51,8 @@ async def _serve(plan: Plan, welcome: Connection) -> None:
     url = f"http://{address_of(listener)}"
     directory = RedisDirectory(plan.store, node=plan.name, node_url=url, prefix=plan.prefix, pace=plan.pace)
     auth = DefaultAuthenticationProvider(keys_file=plan.mcp_keys) if plan.mcp_keys else None
-    app = create_app(Settings(directory=directory, limits=Limits(**plan.limits), audit=plan.audit, auth=auth))
+    limits, admin_key = Limits(**plan.limits), plan.admin_key
+    app = create_app(Settings(directory=directory, limits=limits, audit=plan.audit, auth=auth, admin_key=admin_key))
     os.environ["XDG_STATE_HOME"] = f"{plan.log}-state"
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.hub.reload)
     own_listener = mount_offices(app, url, MCPOptions()) if auth else None

@@ -102,13 +102,14 @@ class Cluster:
         *,
         is_audited: bool = False,
         mcp_keys: Path | None = None,
+        admin_key: str | None = None,
     ) -> None:
         self.nodes: list[NodeProcess] = []
         self.prefix = f"test-{uuid4().hex[:12]}:"
         self._store = store
         self._folder = folder
         self._is_audited = is_audited
-        self._mcp_keys = mcp_keys
+        self._keys = {"mcp_keys": mcp_keys, "admin_key": admin_key}
         self._pace = pace
         self._limits = {**LIMITS, **(limits or {})}
         self._peers: list[Peer] = []
@@ -153,7 +154,7 @@ class Cluster:
         log = str(self._folder / f"{name}-{uuid4().hex[:6]}.log")
         audit = self.audit_of(name) if self._is_audited else None
         options: dict[str, Any] = {"pace": self._pace, "limits": dict(self._limits), "audit": audit}
-        return Plan(store=self._store, prefix=self.prefix, name=name, log=log, mcp_keys=self._mcp_keys, **options)
+        return Plan(store=self._store, prefix=self.prefix, name=name, log=log, **self._keys, **options)
 
     def audit_of(self, name: str) -> Path:
         """The audit file of the node of this name."""

@@ -17,6 +17,7 @@ __all__ = ["dials", "hubs", "meets", "starts"]
 TALK = {
     "test_calls",
     "test_events",
+    "test_freezes",
     "test_offices",
     "test_order",
     "test_outcomes",

@@ -133,7 +133,15 @@ async def test_nodes_only_take_the_secret_of_nodes(operator: Operator) -> None:
 
 async def test_offices_and_members_are_listed(operator: Operator, desk: tuple[Peer, Peer]) -> None:
     (office,) = (await operator.get("offices"))["offices"]
-    assert office == {"office": "desk", "agent": "planner", "computers": 1, "away": 0, "calls": 0, "nodes": []}
+    assert office == {
+        "office": "desk",
+        "agent": "planner",
+        "computers": 1,
+        "away": 0,
+        "calls": 0,
+        "nodes": [],
+        "frozen": 0,
+    }
     found = await operator.get("offices/desk")
     assert found["office"] == office
     assert [(row["role"], row["name"]) for row in found["members"]] == [("agent", "planner"), ("computer", "laptop")]

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 from a2c_smcp.server import DefaultAuthenticationProvider, Limits, Settings, SMCPApp, SMCPNamespace, create_app
+from a2c_smcp.server.freezes import Freeze
 from tests.conftest import TRANSPORTS
 from tests.peer import NAMESPACE, PATIENCE, Peer, Wire
 from tests.stage.calls import RESULT, Gate, running_call, sessions
@@ -266,6 +267,20 @@ async def test_the_namespace_refuses_clients_without_a_key_on_a_users_own_server
                 await client.connect(url + query, namespaces=[NAMESPACE], auth=auth, wait_timeout=PATIENCE)
         assert [refusal["data"]["code"] for refusal in refusals] == [401, 4008]
         assert await meets(f"{url}?a2c_version=0.4.2", auth={"token": "key"})
+
+
+@pytest.mark.covers("freeze")
+async def test_the_namespace_lets_nothing_through_to_what_is_frozen(meets: Meets) -> None:
+    namespace = SMCPNamespace(DefaultAuthenticationProvider("key"))
+    async with own_server(namespace) as url:
+        agent, computer = [await meets(url, auth=AUTH) for _ in range(2)]
+        await agent.join("agent", "planner", "desk")
+        await computer.join("computer", "laptop", "desk")
+        call = await running_call(agent, computer, Gate(), timeout=60)
+        await namespace.hub.freezes.freeze(Freeze("desk", reason="an incident"))
+        assert (await call)["code"] == 499
+        await computer.hears("notify:tool_call_cancel")
+        assert (await agent.call_tool("laptop"))["code"] == 423
 
 
 NO_EVENTS: list[tuple[Any, ...]] = [

@@ -25,6 +25,7 @@ from a2c_smcp.server.admin.api import AdminAPI
 from a2c_smcp.server.admin.node_view import KeyRow, KeyUses
 from a2c_smcp.server.auth.api_keys import KeysFileError, OperatorKeys, change_keys, hash_key, key_id, read_entries
 from a2c_smcp.server.auth.authentication import CredentialUses
+from a2c_smcp.server.freezes import Freeze
 from a2c_smcp.server.http_requests import CONSOLE_PATH
 from tests.cluster import serving_node
 from tests.conftest import Hub
@@ -124,6 +125,7 @@ async def test_a_viewer_finds_no_button_on_any_page_and_forms_by_hand_are_refuse
     visitor = Visitor(OperatorConsole(hub.app.operations, hub.app.admin_access))
     pages, actions = visitor.app._app._pages, visitor.app._app._actions  # type: ignore[attr-defined]
     await visitor.act(f"{CONSOLE_PATH}/sign-in", key=ANN)
+    await hub.app.hub.freezes.freeze(Freeze("desk"))
     for path in pages:
         page = (await visitor.get(f"{CONSOLE_PATH}{path}")).body
         assert {*FORMS.findall(page)} == {"/console/preferences", "/console/sign-out"}, path

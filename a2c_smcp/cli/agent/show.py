@@ -118,8 +118,11 @@ async def show_room(context: OfficeContext, *, as_json: bool) -> None:
     if as_json:
         put_json(members)
         return
-    rows = ((member["name"], member["role"], member.get("a2c_version", "")) for member in members)
-    put_table(("name", "role", "protocol"), sorted(rows, key=lambda row: (row[1], row[0])))
+    rows = [
+        (member["name"], member["role"], member.get("a2c_version", ""), "frozen" if member.get("frozen") else "")
+        for member in members
+    ]
+    put_table(("name", "role", "protocol", "state"), sorted(rows, key=lambda row: (row[1], row[0])))
 
 
 def _described(computer: str, tool: Mapping[str, Any], answer: _ComputerTools) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from a2c_smcp.cli.options import SHORTEST_KEY, WITHDRAW_AFTER
 from a2c_smcp.device_events import Sealing
 from a2c_smcp.endpoint import Endpoint
 from a2c_smcp.errors import ConfigError, NotPrivate
+from a2c_smcp.files import default_folder
 from a2c_smcp.server.app import SMCPApp
 from a2c_smcp.server.auth.api_keys import KeysFileError, OperatorKeys, cannot_change, new_key
 from a2c_smcp.server.auth.grants import SignIn
@@ -117,11 +118,22 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
 
 
 def _kept_file(place: str, office: str, ending: str) -> Path | None:
-    """A file of names of tools or of grants, which a restart keeps; `None` if there is no place for it."""
+    """A file of names of tools, grants or freezes, which a restart keeps; `None` if there is no place for it."""
     try:
         return kept_file(place, office, ending)
     except (OSError, NotPrivate) as error:
-        logger.warning("names of tools and grants may be lost with a restart: %s", error)
+        logger.warning("names of tools, grants and freezes may be lost with a restart: %s", error)
+        return None
+
+
+def freezes_file(place: str, *, has_operators: bool) -> Path | None:
+    """The file of what is frozen on a Server that listens at the URL `place`.
+
+    Without operators it is read only: what is frozen stays so. `None` if there is no place for it.
+    """
+    try:
+        return _kept_file(place, "", "freezes.json") if has_operators or default_folder().is_dir() else None
+    except (OSError, RuntimeError):  # this user has no home
         return None
 
 

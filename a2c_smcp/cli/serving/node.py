@@ -31,7 +31,7 @@ import typer
 
 from a2c_smcp.cli import logs
 from a2c_smcp.cli.errors import Failed, WrongUse
-from a2c_smcp.cli.serving.mounts import MCPOptions, OperatorOptions, mcp_url, mount_console, mount_offices
+from a2c_smcp.cli.serving.mounts import MCPOptions, OperatorOptions, freezes_file, mcp_url, mount_console, mount_offices
 from a2c_smcp.errors import ConfigError, Unavailable
 from a2c_smcp.installation import install_command
 from a2c_smcp.loops import cancel_and_wait, on_hangup, stop_on_signals
@@ -204,7 +204,7 @@ async def serve(
     who = f" as node {identity.node}" if identity else ""
     if mcp and mcp.sign_in:
         settings = replace(settings, sign_in=mcp.sign_in.at(place))
-    app = _app(settings, known)
+    app = _app(settings, known, place)
     own_listener = mount_offices(app, place, mcp) if mcp else None
     console = mount_console(app, operators) if operators.has_console else None
 
@@ -236,7 +236,7 @@ async def serve_as_worker(
     audit = settings.audit
     if audit:  # `audit-2.jsonl` for the second worker, if that of all is `audit.jsonl`
         audit = audit.with_name(f"{audit.stem}-{worker.number}{audit.suffix}")
-    app = _app(replace(settings, workers=worker.workers, audit=audit), identity)
+    app = _app(replace(settings, workers=worker.workers, audit=audit), identity, place)
     own_listener = mount_offices(app, place, mcp) if mcp else None
     if operators.has_console:
         mount_console(app, operators)
@@ -261,9 +261,10 @@ def _print(words: str, **facts: object) -> None:
     sys.stdout.flush()
 
 
-def _app(settings: Settings, identity: NodeIdentity | None) -> SMCPApp:
+def _app(settings: Settings, identity: NodeIdentity | None, place: str) -> SMCPApp:
+    freezes = freezes_file(place, has_operators=bool(settings.admin_key or identity))
     directory = directory_at(identity.redis, identity.node, identity.url or "") if identity else None
-    return create_app(replace(settings, directory=directory))
+    return create_app(replace(settings, directory=directory, freezes=freezes))
 
 
 async def _serve(

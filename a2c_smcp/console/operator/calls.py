@@ -27,7 +27,7 @@ from a2c_smcp.console.operator.labels import (
 from a2c_smcp.console.operator.overview import TOPIC, OperatorState
 from a2c_smcp.console.pages import Action, Form, Page, Region, View, button_form, first, hidden, row_table
 from a2c_smcp.errors import BadRequest
-from a2c_smcp.server.admin.node_view import KeyRow, page_of
+from a2c_smcp.server.admin.node_view import KeyRow, MemberRow, page_of
 from a2c_smcp.server.admin.operations import KeyChange, Who, offices_of
 from a2c_smcp.server.http_requests import CONSOLE_PATH
 
@@ -429,12 +429,16 @@ class OfficesPages:
         if view.path == self.office_page.path:
             members = [row for row in members if row.office == view.query.get("id", "")]
         selection, words = selection_of(view), view.words
-        says = words("Its connection ends at once. Its client may connect again.")
         page = page_of(selection.choose(members), selection, lambda row: row.place)
         rows = [
             (
                 f"member-{row.id}-{row.office}",
-                joined(tag("strong", row.name), " ", tag("span", words(row.role), class_="soft small")),
+                joined(
+                    tag("strong", row.name),
+                    " ",
+                    tag("span", words(row.role), class_="soft small"),
+                    tag("div", tag("span", words("frozen"), class_="state bad")) if row.frozen else None,
+                ),
                 office_link(view, row.office),
                 row.principal,
                 tag("span", words("away"), class_="state warn")
@@ -444,15 +448,22 @@ class OfficesPages:
                 size_text(row.unread),
                 joined(row.address or "–", " ", tag("span", row.version, class_="soft small")),
                 joined(row.node or "–", tag("div", row.device, class_="code small") if row.device else None),
-                asked_twice(view, "Disconnect", says, "/disconnect", hidden("id", row.id), key=row.id)
-                if row.connected
-                else "–",
+                self._choices(view, row),
             )
             for row in page.rows
         ]
         columns = ("Member", "Office", "Principal", "Since", "Calls", "Unread", "Address", "Node", "Action")
         table = row_table(view, columns, rows, "There is no such member.")
         return joined(missing_note(view, missing), table, page_links(view, page))
+
+    def _choices(self, view: View, row: MemberRow) -> Html:
+        says = view.words("Its connection ends at once. Its client may connect again.")
+        end = asked_twice(view, "Disconnect", says, "/disconnect", hidden("id", row.id), key=row.id)
+        says = view.words("What runs there is cancelled, and nothing gets through until a person thaws it.")
+        scope = hidden("office", row.office), hidden("computer", row.name)
+        freeze = asked_twice(view, "Freeze", says, "/freeze", *scope, key=row.id)
+        is_free = row.role == "computer" and not row.frozen
+        return joined(end if row.connected else None, freeze if is_free else None)
 
     async def _disconnect(self, view: View, form: Form) -> None:
         await self._state.operations.disconnect(first(form, "id"), self._who())

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol
 from urllib.parse import urlencode, urlsplit
@@ -19,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 from a2c_smcp.console.app import ConsoleApp
 from a2c_smcp.console.html import Html, Response, joined, leads_to, tag
 from a2c_smcp.console.operator.calls import KeysPage, OfficesPages, OperatorCallsPages, place
+from a2c_smcp.console.operator.freezing import FreezeParts
 from a2c_smcp.console.operator.labels import date_time
 from a2c_smcp.console.operator.overview import OperatorState, OverviewPage
 from a2c_smcp.console.pages import (
@@ -212,20 +214,24 @@ class OperatorConsole:
         operations.sessions = self.sessions
         overview, calls = OverviewPage(self.state), OperatorCallsPages(self.state)
         offices, keys = OfficesPages(self.state, _who), KeysPage(self.state, _who)
+        freezing = FreezeParts(self.state, _who)
+        red = {"freeze": freezing.button}
+        pages = [
+            replace(overview.page, regions={**red, **overview.page.regions}),
+            offices.page,
+            offices.members_page,
+            calls.page,
+            calls.refusals_page,
+            keys.page,
+            keys.new_page,
+            replace(offices.office_page, regions={**red, **offices.office_page.regions}),
+            Page(ACCOUNT_PATH, "Your account", {"account": _account}, frozenset()),
+        ]
+        actions = {**offices.actions, **keys.actions, **freezing.actions}
         self._app = ConsoleApp(
             _BRAND,
-            [
-                overview.page,
-                offices.page,
-                offices.members_page,
-                calls.page,
-                calls.refusals_page,
-                keys.page,
-                keys.new_page,
-                offices.office_page,
-                Page(ACCOUNT_PATH, "Your account", {"account": _account}, frozenset()),
-            ],
-            {path: self._refused_to_viewers(action) for path, action in {**offices.actions, **keys.actions}.items()},
+            list(map(freezing.with_banner, pages)),
+            {path: self._refused_to_viewers(action) for path, action in actions.items()},
             open_actions={"/sign-in": self._sign_in} if has_form else {},
             changes=self.state.changes,
             sessions=self.sessions,

@@ -22,9 +22,19 @@ from a2c_smcp.errors import BadRequest, NotAuthenticated, NotAuthorised, NotFoun
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.server.admin.events import EventFilter, EventReader
 from a2c_smcp.server.admin.node_view import Selection, SessionSeen, page_of
-from a2c_smcp.server.admin.operations import NODE_PATH, KeyChange, Missing, Operations, RowsOfNodes, Who, offices_of
+from a2c_smcp.server.admin.operations import (
+    NODE_PATH,
+    FreezeChange,
+    KeyChange,
+    Missing,
+    Operations,
+    RowsOfNodes,
+    Who,
+    offices_of,
+)
 from a2c_smcp.server.auth.api_keys import OperatorKeys
 from a2c_smcp.server.auth.authentication import AuthenticationProvider, Principal, credentials
+from a2c_smcp.server.freezes import FreezeScope
 from a2c_smcp.server.http_requests import EXTENSION, NO_SUCH_PAGE, HttpResponse, is_from_node, refusal_response
 from a2c_smcp.web import Receive, Scope, Send, header, until_disconnect
 
@@ -157,6 +167,9 @@ class AdminAPI:
             ("GET", "keys"): partial(self._all, "keys", operations.all_keys),
             ("GET", "grants"): self._grants,
             ("POST", "links"): self._new_link,
+            ("GET", "freezes"): self._freezes,
+            ("POST", "freeze"): self._freeze,
+            ("POST", "thaw"): lambda it: operations.thaw(_scope(it.body), it.who),
             ("POST", "keys"): lambda it: operations.create_key(dict(it.body), it.who),
             ("DELETE", "keys/*"): lambda it: operations.revoke_key(it.rest, it.who),
             ("POST", "keys/*/expire"): lambda it: operations.expire_key(it.rest, _moment(it.body), it.who),
@@ -169,6 +182,7 @@ class AdminAPI:
             ("GET", "history"): lambda query: operations.own_history(),
             ("GET", "node"): lambda query: view.row(),
             ("GET", "key-uses"): lambda query: view.key_uses(),
+            ("GET", "freezes"): lambda query: operations.view.hub.freezes.number,
             ("GET", "session"): self._node_session,
             ("POST", "disconnect"): self._node_disconnect,
             ("POST", "end-session"): self._node_end_session,
@@ -269,6 +283,15 @@ class AdminAPI:
     async def _new_link(self, request: AdminRequest) -> Answer:
         office, principal = (str(request.body.get(name, "")) for name in ("office", "principal"))
         return {"link": await self._operations.new_link(office, principal, request.who)}
+
+    async def _freezes(self, request: AdminRequest) -> Answer:
+        return {"freezes": self._operations.freezes()}
+
+    async def _freeze(self, request: AdminRequest) -> FreezeChange:
+        reason = request.body.get("reason", "")
+        if not isinstance(reason, str):
+            raise BadRequest("reason: must be text", field="reason")
+        return await self._operations.freeze(_scope(request.body), reason, request.who)
 
     async def _disconnect(self, request: AdminRequest) -> Answer:
         seats = await self._operations.disconnect(request.rest, request.who)
@@ -402,6 +425,16 @@ async def _body(receive: Receive) -> Mapping[str, object]:
         return _object.decode(body)
     except msgspec.DecodeError as error:
         raise BadRequest(f"the body must be a JSON object: {error}") from None
+
+
+def _scope(body: Mapping[str, object]) -> FreezeScope:
+    """What is to be frozen or thawed. Raises `BadRequest` for an empty body: nobody freezes all by mistake."""
+    office, computer, is_all = body.get("office"), body.get("computer"), body.get("all", False)
+    if not isinstance(office, str | None) or not isinstance(computer, str | None) or not isinstance(is_all, bool):
+        raise BadRequest("office and computer must be text, all must be true or false")
+    if is_all is (office is not None or computer is not None):
+        raise BadRequest("name an office, or an office and a computer in it, or say all: true for the whole Server")
+    return office, computer
 
 
 def _moment(body: Mapping[str, object]) -> float:

@@ -37,7 +37,7 @@ class MemberRow(msgspec.Struct, array_like=True):
     """A member: a seat, and the connection that has it. `id` names the connection, and does not reveal its sid.
 
     `connected` is false while the seat is kept for a client whose connection was lost. `dedup`: the client
-    recognises a call that is sent again.
+    recognises a call that is sent again. A computer is `frozen` by itself, with its office or with the Server.
     """
 
     id: str
@@ -54,6 +54,7 @@ class MemberRow(msgspec.Struct, array_like=True):
     device: str | None = None
     since: float | None = None
     unread: int = 0
+    frozen: bool = False
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ class MemberRow(msgspec.Struct, array_like=True):
 
 
 class OfficeRow(msgspec.Struct):
-    """An office: its agent, and how many computers and calls in flight it has, on which nodes."""
+    """An office: its agent, and how many computers, frozen ones and calls in flight it has, on which nodes."""
 
     office: str
     agent: str | None = None
@@ -74,6 +75,7 @@ class OfficeRow(msgspec.Struct):
     away: int = 0
     calls: int = 0
     nodes: list[str] = msgspec.field(default_factory=list)
+    frozen: int = 0
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -330,6 +332,7 @@ class NodeView:
             self.node,
             in_flight,
         )
+        row.frozen = member.role == "computer" and self.hub.freezes.of(member.office_id, member.name) is not None
         if connection := self.hub.connections.get(member.sid):
             row.connected = True
             row.address, row.device = connection.address, connection.principal.device

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -42,6 +43,7 @@ from a2c_smcp.server.auth.authorization import GrantHolder
 from a2c_smcp.server.auth.grants import GRANT, AccessGrants
 from a2c_smcp.server.cluster.memory import SharedDirectory, as_shared
 from a2c_smcp.server.cluster.proxy import NODE_HEADER, PeerNodes
+from a2c_smcp.server.freezes import Freeze, Freezes, FreezeScope
 from a2c_smcp.server.hub import Hub
 from a2c_smcp.server.observation.happened import OperatorActed
 
@@ -161,6 +163,7 @@ Placed = TypeVar("Placed", MemberRow, CallRow, EndedRow, RefusalRow)
 
 _LOOK_FOR_NODES = 2.0
 _USES, _USES_SOON, _USES_EVERY, _USES_LAST = "key-uses", 1.0, 60.0, 366 * 86400.0
+_LOOKS, _LOOK_AGAIN = 60, 0.05
 
 
 class Who(msgspec.Struct, frozen=True):
@@ -192,6 +195,20 @@ class KeyChange(msgspec.Struct):
     differing: Sequence[str] = ()
     missing: Sequence[Missing] = ()
     until_restart: bool = False
+
+
+class FreezeChange(msgspec.Struct):
+    """A scope that was frozen or thawed, which has so many computers now.
+
+    `missing` are nodes that have not confirmed it. `unkept` says why a freeze ends with the process; empty if it lasts.
+    `still` are other freezes that hold a thawed scope, or parts of it.
+    """
+
+    freeze: Freeze
+    computers: int
+    missing: Sequence[Missing]
+    unkept: str = ""
+    still: Sequence[Freeze] = ()
 
 
 class NodeSessions(Protocol):
@@ -381,6 +398,53 @@ class Operations:
             self.report("disconnect", who, office=row.office, role=row.role, name=row.name, target=row.principal)
         return seats
 
+    def freezes(self) -> list[Freeze]:
+        """All freezes, the widest first."""
+        return sorted(self._freezes.by_scope.values(), key=lambda freeze: [part or "" for part in freeze.scope])
+
+    async def freeze(self, scope: FreezeScope, reason: str, who: Who) -> FreezeChange:
+        """Freeze a computer, an office or the Server. Raises `BadRequest`, and `Unavailable` as `Freezes.freeze`."""
+        freeze = Freeze(*scope, reason.strip(), who.name or who.address or "", time.time())
+        try:
+            await self._freezes.freeze(freeze)
+        finally:
+            if self._freezes.by_scope.get(scope) is freeze:
+                self._report_freeze("freeze", who, freeze)
+        return await self._frozen(freeze)
+
+    async def thaw(self, scope: FreezeScope, who: Who) -> FreezeChange:
+        """End a freeze. Raises `NotFound`, and `Unavailable` without effect."""
+        freeze = await self._freezes.thaw(scope)
+        self._report_freeze("thaw", who, freeze)
+        return await self._frozen(freeze)
+
+    @property
+    def _freezes(self) -> Freezes:
+        return self.view.hub.freezes
+
+    def _report_freeze(self, action: str, who: Who, freeze: Freeze) -> None:
+        self.report(action, who, office=freeze.office, computer=freeze.computer, reason=freeze.reason or None)
+
+    async def _frozen(self, freeze: Freeze) -> FreezeChange:
+        """What became of a change, once all other nodes know it that answer."""
+        missing, (rows, _) = await asyncio.gather(self._unaware(), self.all_members())
+        office, computer = freeze.scope
+        there = [row for row in rows if row.role == "computer" and office in (None, row.office)]
+        count = sum(computer in (None, row.name) for row in there)
+        still = [one for one in self.freezes() if _overlap(one.scope, freeze.scope) and one.scope != freeze.scope]
+        return FreezeChange(freeze, count, missing, self._freezes.unkept, still)
+
+    async def _unaware(self) -> list[Missing]:
+        """The nodes that do not know the latest change after a while, or do not answer."""
+        number, late = self._freezes.number, list[str]()
+        for _ in range(_LOOKS):
+            answers = await self.others.ask("freezes")
+            late = [node for node, body in answers.bodies.items() if _number.decode(body) < number]
+            if not late:
+                break
+            await asyncio.sleep(_LOOK_AGAIN)
+        return [*answers.missing, *(Missing(node, "it has not heard of it yet") for node in late)]
+
     async def create_key(self, entry: object, who: Who) -> KeyChange:
         new, key = await (self.admin_keys if is_of_operator(entry) else self.keys).create(entry)
         return await self._changed("create key", who, new, key)
@@ -497,10 +561,15 @@ def offices_of(rows: Iterable[MemberRow]) -> list[OfficeRow]:
         else:
             office.computers += 1
             office.calls += row.calls
+            office.frozen += row.frozen
         office.away += not row.connected
         if row.node and row.node not in office.nodes:
             office.nodes.append(row.node)
     return list(offices.values())
+
+
+def _overlap(one: FreezeScope, other: FreezeScope) -> bool:
+    return all(None in pair or pair[0] == pair[1] for pair in zip(one, other, strict=True))
 
 
 def _is_same(one: KeyRow | None, other: KeyRow | None) -> bool:
@@ -516,6 +585,7 @@ _history = msgspec.json.Decoder(Snapshot)
 _node = msgspec.json.Decoder(NodeRow)
 _uses = msgspec.json.Decoder(KeyUses)
 _kept_uses = msgspec.json.Decoder(CredentialUses)
+_number = msgspec.json.Decoder(int)
 _seen = msgspec.json.Decoder(SessionSeen)
 _key = msgspec.json.Decoder(KeyRow | None)
 _change = msgspec.json.Decoder(KeyChange | None)

@@ -15,7 +15,7 @@ import msgspec
 from a2c_smcp.engine.packets import Json
 from a2c_smcp.errors import BadRequest, CallTimeout, SMCPError
 from a2c_smcp.mcp_events import CallState
-from a2c_smcp.protocol.codec import loads_exactly
+from a2c_smcp.protocol.codec import dumps, loads_exactly
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import Member
 from a2c_smcp.protocol.results import CallResult
@@ -47,6 +47,11 @@ class Callee(Protocol):
 
 def key_of(agent: Member, req_id: str) -> Key:
     return (agent.office_id, agent.instance or agent.owner, agent.name, req_id)
+
+
+def cancel_of(call: Call) -> bytes:
+    """The notice that cancels a call at its computer."""
+    return dumps({"agent": call.caller.name, "req_id": call.req_id}).encode()
 
 
 class CallIdentity:

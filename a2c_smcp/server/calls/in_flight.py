@@ -53,11 +53,13 @@ from a2c_smcp.server.calls.call import (
     Key,
     StallDetector,
     Waiter,
+    cancel_of,
     key_of,
 )
 from a2c_smcp.server.calls.routes import Route
 from a2c_smcp.server.connections import Connection, Connections
 from a2c_smcp.server.envelope import Closing, Envelope, Outcome, Refused
+from a2c_smcp.server.freezes import Freezes
 from a2c_smcp.server.observation.happened import CallBegun, Observation, result_of
 from a2c_smcp.server.settings import Limits
 
@@ -169,18 +171,21 @@ class Calls:
     def __init__(
         self,
         deliver: Deliver,
-        withdraw: Callable[[Call], None],
+        withdraw: Callable[[Call], bool],
         is_elsewhere: Callable[[str], bool],
         check_reporter: Callable[[Call, Callable[[], None]], None],
         connections: Connections,
         limits: Limits,
         observation: Observation,
+        freezes: Freezes,
     ) -> None:
         self._deliver = deliver
         self._withdraw = withdraw
         self._is_elsewhere = is_elsewhere
         self._check_reporter = check_reporter
         self._observation = observation
+        self._freezes = freezes
+        self._uncancelled: dict[str, list[Call]] = {}
         self._connections = connections
         self._limits = limits
         self._count = 0
@@ -225,10 +230,10 @@ class Calls:
         if (
             sent_before
             or self.is_closing
+            or self._freezes.by_scope
             or asking.waits >= limits.calls_per_agent
             or len(serving.serves) >= limits.calls_per_computer
-            or serving.served_bytes + size > limits.in_flight_bytes
-            or asking.asked_bytes + size > limits.in_flight_bytes
+            or max(asking.asked_bytes, serving.served_bytes) + size > limits.in_flight_bytes
         ):
             self._check(target, key, envelope, asking, serving, sent_before)
         call = Call(
@@ -273,6 +278,8 @@ class Calls:
     ) -> None:
         """Raises what refuses a new call. Nothing of such a call is kept."""
         limits, size = self._limits, envelope.size
+        if freeze := self._freezes.of(target.office_id, target.name):
+            raise freeze.refusal("unknown" if sent_before else "not_run")
         asking.check_waits(limits.calls_per_agent)
         if self.is_closing:
             raise Closing(outcome="not_run")
@@ -455,14 +462,14 @@ class Calls:
 
         Returns calls to it that were cancelled meanwhile: it has missed the cancels.
         """
+        cancelled = self._uncancelled.pop(old, [])
         calls = self.by_connection.get(old)
         if calls is None or old == new:
-            return []
+            return cancelled
         for call in list(calls.asks):
             self.by_connection.unlink_caller(call)
             self.by_connection.link_caller(call, new)
             call.is_awaited = False
-        cancelled = []
         for call in list(calls.serves):
             self.by_connection.unlink_target(call)
             self.by_connection.link_target(call, new)
@@ -474,6 +481,7 @@ class Calls:
         return cancelled
 
     def computer_left(self, computer: Member) -> None:
+        self._uncancelled.pop(computer.sid, None)
         for call in self.by_connection.served_by(computer.sid):
             self.finish(call, call.refused(ComputerLeft(repr(computer.name), computer=computer.name)))
 
@@ -498,11 +506,26 @@ class Calls:
                 if key_of(call.caller, "")[:3] != mine:
                     self._end_orphan(call)
 
-    def _end_orphan(self, call: Call) -> None:
-        was_sent = call.sent > 0
-        self.finish(call, call.refused(CallCancelled()))
-        if was_sent and call.event.is_call:
-            self._withdraw(call)
+    def end_frozen(self) -> None:
+        """Ends what is in flight where it is frozen. A computer that is away is told when it is back.
+
+        A call that another node owns is ended by that one, which knows whether it was sent; or here if it does not.
+        """
+        for call in list(self.by_connection.running()):
+            if freeze := self._freezes.of(call.target.office_id, call.target.name):
+                error = freeze.end() if call.event.is_call else freeze.refusal("unknown")
+                call.cancel = cancel_of(call)  # it is not sent again
+                if call.sent and self._is_elsewhere(call.target_sid):
+                    asyncio.get_running_loop().call_later(self._limits.cancel_grace, self._end_orphan, call, error)
+                elif not self._end_orphan(call, error):
+                    self._uncancelled.setdefault(call.target_sid, []).append(call)
+
+    def _end_orphan(self, call: Call, error: SMCPError | None = None) -> bool:
+        """Ends a call, and cancels it. `False` if its computer is not here to be told."""
+        if call.outcome is not None:
+            return True
+        self.finish(call, call.refused(error or CallCancelled()))
+        return not (call.sent and call.event.is_call) or self._withdraw(call)
 
     def disconnected(self, sid: str) -> None:
         """The connection has ended. Its calls in flight stay."""

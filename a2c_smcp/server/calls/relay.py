@@ -23,16 +23,17 @@ from a2c_smcp.errors import Outcome as Became
 from a2c_smcp.loops import OwnedTasks
 from a2c_smcp.mcp_events import TELL_LOG_EVENT, TELL_PROGRESS_EVENT
 from a2c_smcp.protocol import offices
-from a2c_smcp.protocol.codec import dumps, timeout_of
+from a2c_smcp.protocol.codec import timeout_of
 from a2c_smcp.protocol.events import EventSpec
 from a2c_smcp.protocol.offices import SENT_BEFORE, Member, Office
-from a2c_smcp.server.calls.call import Asker, Call
+from a2c_smcp.server.calls.call import Asker, Call, cancel_of
 from a2c_smcp.server.calls.in_flight import Calls
 from a2c_smcp.server.calls.routes import Route, make_route
 from a2c_smcp.server.cluster.memory import Directory, NodeMessenger, node_of
 from a2c_smcp.server.cluster.node_calls import NodeCalls, NodeRequest
-from a2c_smcp.server.connections import Connection, Connections
+from a2c_smcp.server.connections import Connection, Connections, event_packet
 from a2c_smcp.server.envelope import HEAD_ROOM, Answer, BinaryAnswer, Envelope, Moved, Outcome, Refused
+from a2c_smcp.server.freezes import Freezes
 from a2c_smcp.server.observation.happened import Observation
 from a2c_smcp.server.routing_fields import RecordedRequest, UnrecordedRequest, read_state
 from a2c_smcp.server.settings import Limits, TellPace
@@ -111,6 +112,7 @@ class Relay:
         limits: Limits,
         nodes: NodeMessenger | None,
         observation: Observation,
+        freezes: Freezes,
     ) -> None:
         self._directory = directory
         self._connections = connections
@@ -121,7 +123,7 @@ class Relay:
         if nodes:
             self._node_calls = NodeCalls(nodes, self._node_answered, self._node_tells, self._device_of, background)
         elsewhere = self._is_elsewhere, self._check_reporter
-        self.calls = Calls(self._deliver, self._withdraw, *elsewhere, connections, limits, observation)
+        self.calls = Calls(self._deliver, self._withdraw, *elsewhere, connections, limits, observation, freezes)
         metrics.watch("a2c_calls_in_flight", self.calls.__len__)
         self._from_nodes = metrics.counter("a2c_node_calls_total")
 
@@ -302,12 +304,12 @@ class Relay:
         self._node_calls.ask(node, call, left, sent_before=is_again or call.sent_before)
         return True
 
-    def _withdraw(self, call: Call) -> None:
-        """Cancel a tool call at its computer: its deadline has passed."""
+    def _withdraw(self, call: Call) -> bool:
+        """Cancel a tool call at its computer. `False` if it is not connected here."""
         connection = self._connections.get(call.target_sid)
         if connection:
-            cancel = {"agent": call.caller.name, "req_id": call.req_id}
-            connection.channel.send(f'42/smcp,["{CANCEL_TOOL_CALL_NOTIFICATION}",{dumps(cancel)}]'.encode())
+            connection.channel.send(event_packet(CANCEL_TOOL_CALL_NOTIFICATION, cancel_of(call)))
+        return connection is not None
 
     # What other nodes answer
 

@@ -94,6 +94,9 @@ def node_of(sid: str) -> str | None:
 # by `commit` only. Every change that was committed is told to `listener`, in one order on all nodes that share a
 # directory.
 
+FREEZES = "freezes"
+"""The text of what operators have frozen, in a shared store."""
+
 Posted: TypeAlias = Callable[[int | Exception], None]
 """Called with the number of nodes that read the inbox of a message, or with the error."""
 
@@ -130,6 +133,9 @@ class DirectoryListener:
 
     def keys_withheld(self, credentials: Collection[str]) -> None:
         """Keys that nodes withhold: one more, or all of the store whenever this node begins or is back."""
+
+    def freezes_read(self, text: str | None) -> None:
+        """The freezes as the store has them: after a change, or whenever this node begins or is back."""
 
     def store_lost(self, error: Exception) -> None:
         """The store is out of reach, or this node's lease has ended. The directory reconnects by itself."""

@@ -33,6 +33,7 @@ from a2c_smcp.loops import OwnedTasks, cancel_and_wait
 from a2c_smcp.protocol.offices import Change, Member, Office
 from a2c_smcp.server.cluster.lease import GONE, RETURNED, NodeLease
 from a2c_smcp.server.cluster.memory import (
+    FREEZES,
     DirectoryListener,
     LeaseLost,
     LeaseToken,
@@ -264,7 +265,10 @@ class RedisDirectory:
         return await self._store.kept(name)
 
     async def swap(self, name: str, before: str | None, after: str | None, seconds: float) -> bool:
-        """Replace a text for so many seconds. `False`, without effect, if it is not `before` any more."""
+        """Replace a text for so many seconds. `False`, without effect, if it is not `before` any more.
+
+        A text that is kept for ever (`math.inf`) is told to all nodes that subscribe to its name.
+        """
         return await self._store.swap(name, before, after, seconds)
 
     async def kept_names(self, beginning: str) -> list[str]:
@@ -323,6 +327,7 @@ class RedisDirectory:
         await self._lease.take(self._on_message)
         await self._lease.subscribe(self._inbox(self.node))
         await self._lease.subscribe(f"{self._prefix}{_WITHHELD}")
+        await self._lease.subscribe(f"{self._prefix}{FREEZES}")
         await self._in_batches(self._follow, self._mirror.own_offices())
         if is_return:
             await self._seat_again()
@@ -330,6 +335,7 @@ class RedisDirectory:
         self._is_complete = not await store.settle(self.node)
         await self._lease.beat()
         self.listener.keys_withheld(await store.withheld())
+        self.listener.freezes_read(await store.kept(FREEZES))
         if not is_return and (sids := {sid for sid, _, _ in await store.held(self.node)}):
             self.listener.seats_inherited(sids)  # of an earlier process of this name
         self._is_back, self.refusal = True, ""
@@ -412,6 +418,8 @@ class RedisDirectory:
             text = data.decode(errors="surrogateescape")
             if kind == _WITHHELD:
                 self.listener.keys_withheld([text])
+            elif kind == FREEZES:
+                self.listener.freezes_read(text)
             elif kind == "nodes":
                 message, node = text[:1], text[1:]
                 self._lease.note_node(node, is_gone=message == GONE)

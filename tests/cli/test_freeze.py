@@ -1,0 +1,88 @@
+"""`a2c-smcp freeze` and `thaw`, for the operator of a Server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Hub, Seat
+from tests.peer import Peer
+from tests.stage.calls import Gate, running_call
+from tests.stage.operators import ADMIN
+from tests.stage.place import Ended, Place
+
+pytestmark = pytest.mark.covers("freeze")
+
+Run = Callable[..., Awaitable[Ended]]
+
+
+@pytest.fixture
+async def hub(serve: Callable[..., Any], tmp_path: Path) -> Hub:
+    hub: Hub = await serve(admin_key=ADMIN, freezes=tmp_path / "freezes.json")
+    return hub
+
+
+@pytest.fixture
+async def desk(hub: Hub, seat: Seat) -> tuple[Peer, Peer]:
+    """An agent and a computer in the office `desk`."""
+    return await seat("agent", "planner", "desk", hub=hub), await seat("computer", "laptop", "desk", hub=hub)
+
+
+@pytest.fixture
+def run(place: Place, hub: Hub) -> Run:
+    async def run(*words: str, **environ: str) -> Ended:
+        return await place.run(*words, **{"A2C_URL": hub.url, "A2C_ADMIN_KEY": ADMIN, "COLUMNS": "200", **environ})
+
+    return run
+
+
+async def test_everything_stops_and_goes_on_when_a_person_says_so(run: Run, desk: tuple[Peer, Peer]) -> None:
+    agent, computer = desk
+    call = await running_call(agent, computer, Gate(), timeout=60)
+    ended = await run("freeze", "--all", "--reason", "an incident")
+    assert (ended.code, "the whole Server is frozen, 1 computer" in ended.err) == (0, True)
+    assert (await call)["code"] == 499
+    assert (await agent.call_tool("laptop"))["details"]["reason"] == "an incident"
+    listed = json.loads((await run("freeze", "--list", "--json")).out)["freezes"]
+    assert [(row["office"], row["reason"]) for row in listed] == [(None, "an incident")]
+    assert "an incident" in (await run("freeze", "--list")).out
+    await run("freeze", "--office", "desk")
+    assert "still frozen: office 'desk'" in (await run("thaw", "--all")).err
+    assert (await run("thaw", "--office", "desk")).code == 0
+    assert "nothing is frozen" in (await run("freeze", "--list")).err
+
+
+async def test_a_computer_is_found_by_its_name_if_one_office_has_it(
+    run: Run, hub: Hub, seat: Seat, desk: tuple[Peer, Peer]
+) -> None:
+    changed = json.loads((await run("freeze", "--computer", "laptop", "--json")).out)
+    assert (changed["freeze"]["office"], changed["computers"]) == ("desk", 1)
+    await desk[1].ask("server:leave_office", {"office_id": "desk"})
+    assert "computer 'laptop' of office 'desk' is thawed" in (await run("thaw", "--computer", "laptop")).err
+    (await run("freeze", "--computer", "laptop")).refused(1, "is in no office now", "--office")
+    for office in ("desk", "den"):
+        await seat("computer", "tablet", office, hub=hub)
+    (await run("freeze", "--computer", "tablet")).refused(1, "den, desk", "--office")
+    assert (await run("freeze", "--computer", "tablet", "--office", "den")).code == 0
+
+
+async def test_an_office_without_members_can_be_frozen_with_a_note(run: Run) -> None:
+    ended = await run("freeze", "--office", "nowhere")
+    assert (ended.code, "none is there now" in ended.err) == (0, True)
+
+
+async def test_wrong_use_says_what_to_do(run: Run) -> None:
+    (await run("freeze", "--all", "--office", "desk")).refused(2, "--all")
+    (await run("freeze", "--all", A2C_ADMIN_KEY="")).refused(2, "--admin-key")
+    (await run("thaw", "--office", "desk")).refused(1, "not frozen")
+    (await run("freeze", "--office", "a\nb")).refused(1, "office")
+    (await run("freeze", "--all", A2C_ADMIN_KEY="wrong-0123456789abc")).refused(1, "admin key")
+
+
+async def test_an_office_of_the_environment_is_not_frozen_by_mistake(run: Run, desk: tuple[Peer, Peer]) -> None:
+    await run("freeze", A2C_OFFICE="desk")
+    assert json.loads((await run("freeze", "--list", "--json")).out) == {"freezes": []}
