@@ -271,7 +271,7 @@ class InvalidSkillName(BadRequest):
 
 
 class _Reasoned(Exception):
-    """An error that has a reason in one word for programs, too: `BlobNotAccessible("…", reason="gone")`."""
+    """An error whose reason, or that of a person, is in its details too: `BlobNotAccessible("…", reason="gone")`."""
 
     details: dict[str, Any]
 
@@ -330,7 +330,7 @@ class AnswerTooLarge(TooLarge):
     default_outcome: ClassVar[Outcome] = "unknown"
 
 
-class Frozen(SMCPError):
+class Frozen(_Reasoned, SMCPError):
     """A person lets no request through. `details.by` is `owner` or `operator`, `details.reason` what that one wrote."""
 
     code = 423
@@ -361,6 +361,12 @@ class RateLimited(SMCPError):
 class CallCancelled(SMCPError):
     code = 499
     title = "Cancelled by the agent"
+
+
+class CallFrozen(_Reasoned, CallCancelled):
+    """A person has frozen the computer, office or Server while the call ran. Its details are those of `Frozen`."""
+
+    title = "Cancelled by a freeze"
 
 
 class Unavailable(SMCPError):

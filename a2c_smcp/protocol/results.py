@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from a2c_smcp.errors import BadRequest, CallCancelled, CallTimeout, RateLimited, SMCPError, TooLarge
+from a2c_smcp.errors import BadRequest, CallCancelled, CallFrozen, CallTimeout, RateLimited, SMCPError, TooLarge
 from a2c_smcp.mcp_events import CallEnd
 from a2c_smcp.protocol.codec import Encoded, dumps
 from a2c_smcp.protocol.events import Action, EventSpec
@@ -141,7 +141,8 @@ def _object(value: object) -> dict[str, Any] | None:
 def _marks(error: SMCPError) -> dict[str, Any]:
     """The marks that the published 0.4 generation reads in the result of a failed call (PROTOCOL-0.4 §7)."""
     if isinstance(error, CallCancelled):
-        return {"a2c_cancelled": True, "a2c_cancel_reason": "agent_requested"}
+        reason = "frozen" if isinstance(error, CallFrozen) else "agent_requested"
+        return {"a2c_cancelled": True, "a2c_cancel_reason": reason}
     if isinstance(error, CallTimeout) and error.outcome != "not_run":  # a call that waits for approval has not run
         return {"a2c_timeout": True}
     return {}

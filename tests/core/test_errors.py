@@ -30,7 +30,7 @@ CODES = {  # WIRE §3, 4008 of §1, and PROTOCOL-0.4 §1
     423: {"Frozen"},
     426: {"SealingRequired"},
     429: {"RateLimited"},
-    499: {"CallCancelled"},
+    499: {"CallCancelled", "CallFrozen"},
     500: {"SMCPError"},
     503: {"Unavailable"},
     4006: {"AuthorizationRequired"},
