@@ -147,5 +147,6 @@ def test_the_dashboard_shows_every_metric() -> None:
     assert hidden == {
         *("a2c_build_info", "a2c_computer_build_info", "a2c_computer_calls_in_flight", "a2c_computer_blobs_total"),
         *("a2c_computer_refused_total", "a2c_computer_tools", "a2c_connects_total", "a2c_sessions"),
+        "a2c_computer_frozen",
         *("process_open_fds", "process_start_time_seconds"),
     }
