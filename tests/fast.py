@@ -22,7 +22,7 @@ FOLDERS = {
         "waiting"
     ),
     "computer": (
-        "approval blobs bundle_ids canary client_approval client_names computer execution frames hotplug "
+        "approval blobs bundle_ids canary client_approval client_names computer execution frames freeze hotplug "
         "import_program inputs journal killed killed_transfers live_calls masked_messages mcp_features on_call "
         "pins program python_program question_results questions reading reading_questions rejoin requests risk "
         "same_meaning scanners seats secret_rules secrets side_band starting subscribed_resources tools uploads "

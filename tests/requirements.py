@@ -319,6 +319,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "client-names": "An agent may name the MCP client it calls for: checked, shown, and part of what is granted.",
         "computer-dedup": "A computer never runs a tool twice for one req_id.",
         "computer-cancel": "A cancel stops its call and no other.",
+        "computer-freeze": "A frozen computer cancels what runs, and lets nothing through until a person releases it.",
         "computer-progress": "A client that follows a call hears how far it has got, at no cost to the call.",
         "computer-recovers": "A crash fails its calls at once; its tools stay listed, and new calls wait a while.",
     },

@@ -1,4 +1,4 @@
-"""The file that sets up this machine, its `server` table, and the file with values of inputs beside it."""
+"""Files of this machine: the one that sets it up, values of inputs, what `up` keeps, and which computers are frozen."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from a2c_smcp.cli.errors import WrongUse, file_error
+from a2c_smcp.cli.errors import Failed, WrongUse, file_error
 from a2c_smcp.cli.options import DEFAULT_OFFICE, SHORTEST_KEY
 from a2c_smcp.cli.suggestions import command_line
 from a2c_smcp.computer.configuration.files import Configuration, read_all, read_data
+from a2c_smcp.computer.consent.freeze import FreezeFile, FreezeState
 from a2c_smcp.errors import ConfigError, SMCPError
 from a2c_smcp.files import default_folder, lock, private_folder, remedy_for
 from a2c_smcp.protocol.names import fault_in
@@ -164,6 +165,27 @@ def _read_state(descriptor: int) -> UpInfo | None:
     with suppress(ValueError, TypeError, OSError):
         return UpInfo(**json.loads(os.read(descriptor, 65536)))
     return None
+
+
+def set_freeze(computer: str | None, state: FreezeState) -> list[str]:
+    """Freeze computers of this machine, or release them, whether they run or not. Returns their names.
+
+    Without a name, all that were started here are frozen, and the only frozen one is released. Raises `Failed`,
+    `WrongUse` and `ConfigError`.
+    """
+    folder = default_folder()
+    try:
+        names = [computer] if computer else FreezeFile.computers(folder) or [platform.node()]
+        files = {name: FreezeFile(folder, name) for name in names}
+        if not state.is_frozen:
+            files = {name: file for name, file in files.items() if file.read().is_frozen}
+            if len(files) > 1:
+                raise WrongUse(f"Several computers are frozen here: {', '.join(files)}", "--name NAME releases one.")
+        for file in files.values():
+            file.write(state)
+    except OSError as error:
+        raise Failed(f"{folder} cannot be used: {error.strerror}", "Make it writable, and try again.") from None
+    return list(files)
 
 
 # Lines to paste at the other end, so that it knows this device: a key that is bound to it, or an entry of trust.

@@ -311,6 +311,17 @@ class BlobFetched(Observed):
         metrics.count("a2c_computer_blob_bytes_total", "fetched", by=self.size)
 
 
+class FreezeChanged(Observed):
+    """The owner has frozen this computer, or released it. `where`: prompt, console, command or program."""
+
+    is_frozen: bool
+    reason: str
+    where: str
+
+    def facts(self) -> Facts:
+        return known("freeze" if self.is_frozen else "thaw", reason=self.reason or None, by=_OWNER, where=self.where)
+
+
 class SeatChanged(Observed):
     """This computer has joined its office, or has lost the connection, or was refused."""
 

@@ -17,13 +17,14 @@ from a2c_smcp.computer.configuration.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.configuration.resolver import Inputs, Prompt
 from a2c_smcp.computer.consent.approval import Approvals, Approve, ApproveBy, Caller
 from a2c_smcp.computer.consent.decision import Outlook
+from a2c_smcp.computer.consent.freeze import Freeze, FreezeState
 from a2c_smcp.computer.consent.gate import PolicyGate, RulesGiven, policy_of_rules
 from a2c_smcp.computer.consent.pins import PinMode, PinnedTools
 from a2c_smcp.computer.consent.risk import Risk, effects_of, paths_outside, unusual_about
 from a2c_smcp.computer.consent.scanners import ScannerLike, Scanners
 from a2c_smcp.computer.content.blob_handles import BlobLimits
 from a2c_smcp.computer.hosting import HostedServers
-from a2c_smcp.computer.observation import ComputerObservation
+from a2c_smcp.computer.observation import ComputerObservation, FreezeChanged
 from a2c_smcp.computer.questions.answering import Answering
 from a2c_smcp.computer.questions.client_approval import OpenQuestions
 from a2c_smcp.computer.secrets.mask import NO_SERVER, Mask
@@ -144,7 +145,9 @@ class Owner:
             on_changed=observation.tool_changed,
         )
         self.scanners = Scanners(name, options.get("scanners", ()))
-        self.tells = Tells(name, self.mask)
+        self.freezing = Freeze()
+        self.freezing.on_change.append(self._on_freeze)
+        self.tells = Tells(name, self.mask, is_silent=lambda: self.frozen is not None)
         self.questions = OpenQuestions(self.tells, self.mask)
         on_question = options.get("on_question")
         self.listeners = ProgressListeners(name)
@@ -168,6 +171,22 @@ class Owner:
     def is_running(self) -> bool:
         """True if the computer was started, and not ended."""
         return self.hosting is not None
+
+    @property
+    def frozen(self) -> FreezeState | None:
+        """Since when, where and why this computer is frozen; `None` if it is not."""
+        return self.freezing.state if self.freezing.state.is_frozen else None
+
+    def freeze(self, reason: str = "", where: str = "program") -> None:
+        """Cancel all that runs, and let nothing through until `thaw`, also after a restart."""
+        self.freezing.freeze(reason, where)
+
+    def thaw(self, where: str = "program") -> None:
+        """Let requests through again. Call it for a person only. Raises `ConfigError` if that cannot be kept."""
+        self.freezing.thaw(where)
+
+    def _on_freeze(self, state: FreezeState) -> None:
+        self.observation.report(FreezeChanged(state.is_frozen, self.mask.text(state.reason), state.where))
 
     @property
     def signed_in(self) -> frozenset[str]:

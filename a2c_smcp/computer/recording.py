@@ -77,6 +77,7 @@ class ComputerMetrics:
         metrics.watch(
             "a2c_computer_servers", lambda: dict(Counter((server.state,) for server in computer.status().values()))
         )
+        metrics.watch("a2c_computer_frozen", lambda: computer.owner.frozen is not None)
         metrics.watch("a2c_computer_tools", lambda: len(computer.get_tools()))
         metrics.watch(
             "a2c_computer_server_starts_total",

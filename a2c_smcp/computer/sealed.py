@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.consent.freeze import Freeze
 from a2c_smcp.computer.device import ComputerDevice, OpenedData, Remembered, ReplySeal, RequestKey, written
 from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.connection import Deferred
@@ -75,6 +76,7 @@ class SealedAnswers:
     _answer: Callable[[str, dict[str, Any]], Deferred | Awaitable[Any]]
     _on_refused: Callable[[str, dict[str, Any], SMCPError], None]
     _mask: Mask
+    _freezing: Freeze
 
     def __post_init__(self) -> None:
         self._requests = self._device.requests
@@ -106,6 +108,7 @@ class SealedAnswers:
     def _begin(self, name: str, data: dict[str, Any], then: Then) -> None:
         try:
             if name == GET_DEVICE_EVENT:
+                self._freezing.check()
                 then(self._statement(codec.decode(_GET_DEVICE, data)))
             elif name == SEALED_EVENT and self._device.e2e != "off":
                 self._begin_sealed(codec.decode(_SEALED, data), then)
@@ -163,6 +166,11 @@ class SealedAnswers:
         self._device.admit_sealed(self._agent(address.agent), opened.agent, content.was)
         key = RequestKey(fingerprint(opened.agent), address)
         request = self._requests.find(key, opened.digest, sealed.kid)
+        seal = request.seal if request else ReplySeal(content.reply, address)
+        inner = _inner(content, outer, key.device, seal, is_repeated=request is not None)
+        if self._freezing.state.is_frozen:  # not remembered: the same bytes may be sent again after the release
+            self._run(content.event, inner, lambda answer: then(seal.answer(written(answer))))
+            return
         if request and request.answer is not None:
             then(request.seal.answer(request.answer))
             return
@@ -171,8 +179,6 @@ class SealedAnswers:
             return
         if request and request.outcome and content.event != TOOL_CALL_EVENT:
             raise ResultGone(repr(address.req_id), outcome=request.outcome)
-        seal = request.seal if request else ReplySeal(content.reply, address)
-        inner = _inner(content, outer, key.device, seal, is_repeated=request is not None)
         if request is None:
             self._device.make_room()
             if self._device.key(sealed.kid) is None:

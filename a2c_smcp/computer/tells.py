@@ -79,15 +79,18 @@ class Tells:
     """The connections to the offices of one computer. Callbacks are called with the office.
 
     A Server that has not acked a tell after `ack_timeout` seconds does not carry tells. Each tell is masked as it
-    leaves; what is of an MCP server is masked before, too, with the words that only this server was given.
+    leaves; what is of an MCP server is masked before, too, with the words that only this server was given. While it
+    `is_silent`, no progress, logs and changes of resources leave: the computer is frozen.
     """
 
-    def __init__(self, name: str, mask: Mask, *, ack_timeout: float = 5.0) -> None:
+    def __init__(
+        self, name: str, mask: Mask, *, ack_timeout: float = 5.0, is_silent: Callable[[], bool] = lambda: False
+    ) -> None:
         self.dropped: Counter[TellKind] = Counter()
         self.on_connected: list[Callable[[str], None]] = []
         self.on_not_carried: list[Callable[[str], None]] = []
         self._name, self._mask = name, mask
-        self._ack_timeout = ack_timeout
+        self._ack_timeout, self._is_silent = ack_timeout, is_silent
         self._lines: dict[str, _Line] = {}
         self._rate, self._log_rate = Rate(_MOST), Rate(_MOST_LOGS)
 
@@ -113,7 +116,7 @@ class Tells:
     def tell(self, to: Caller, kind: TellKind, data: dict[str, Any], then: OnDelivery = lambda _: None) -> None:
         """Send a tell now, or drop it. `then` is called with what became of it, unless it was dropped and counted."""
         line = self._lines.get(to.office)
-        if line is None:
+        if line is None or (kind in _RATED and self._is_silent()):
             then(Delivery.LOST)
         elif not line.is_carrying:
             then(Delivery.NOT_CARRIED)

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 from a2c_smcp.mcp_events import CallEnd, CallState
 from a2c_smcp.smcp import SMCPTool
 
-UpdateKind: TypeAlias = Literal["config", "tool_list", "desktop", "skills"]
+UpdateKind: TypeAlias = Literal["config", "tool_list", "desktop", "skills", "state"]
 
 
 class ServerUpdate(NamedTuple):

@@ -39,6 +39,7 @@ from a2c_smcp.console.pages import (
     ConsoleSessions,
     Form,
     Page,
+    Region,
     Translations,
     View,
     chosen_language,
@@ -154,6 +155,7 @@ Entrance: TypeAlias = Callable[[View], Html]
 class ConsoleApp:
     """`pages` and `actions` are by their paths. Actions of `open_actions` need no session: they let people in.
 
+    `banner` is shown on every page, and made again with the topic `state`.
     `prefix` is the path that all are below, such as `/console`. `hosts` are further names of this machine, `None` if
     the web server checks host names.
     """
@@ -167,6 +169,7 @@ class ConsoleApp:
         changes: Changes,
         sessions: ConsoleSessions,
         entrance: Entrance,
+        banner: Region | None = None,
         open_actions: Mapping[str, Action] | None = None,
         translations: Translations | None = None,
         prefix: str = "",
@@ -177,7 +180,7 @@ class ConsoleApp:
         self._pages = {page.path: page for page in pages}
         self._actions = {"/preferences": self._prefer, "/sign-out": self._sign_out, **actions}
         self._open_actions = {"/open": self._open, **(open_actions or {})}
-        self._changes, self._entrance = changes, entrance
+        self._changes, self._entrance, self._banner = changes, entrance, banner
         self._hosts = None if hosts is None else frozenset(hosts)
         self._translations = translations or {}
         self._ending = asyncio.Event()
@@ -240,7 +243,7 @@ class ConsoleApp:
 
     async def _regions(self, page: Page, view: View) -> dict[str, Html]:
         made = {"menu": menu(view, self._pages, page)}
-        for name, region in page.regions.items():
+        for name, region in {**({"banner": self._banner} if self._banner else {}), **page.regions}.items():
             html = region(view)
             made[name] = await html if isawaitable(html) else html
         return made
@@ -321,7 +324,7 @@ class ConsoleApp:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": encoded([*kind, *SAFETY])})
             async for event in live_events(
-                self._changes, page.topics, make, pause=page.pause, refresh=page.refresh, ended=over
+                self._changes, page.topics | {"state"}, make, pause=page.pause, refresh=page.refresh, ended=over
             ):
                 await send({"type": "http.response.body", "body": event, "more_body": True})
             last = ENDED if self.sessions.is_over(session) else b""

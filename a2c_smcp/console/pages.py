@@ -290,11 +290,12 @@ def row_table(view: View, columns: Sequence[str], rows: Sequence[Sequence[Child]
 def document(view: View, brand: str, pages: Mapping[str, Page], page: Page, regions: Mapping[str, Html]) -> Html:
     """Return a whole page with its menu, its settings and its regions."""
     words = view.words
-    body = [tag("div", html, id=name, data_region=True) for name, html in regions.items()]
+    drawn = {name: tag("div", html, id=name, data_region=True) for name, html in regions.items()}
+    banner = drawn.pop("banner", None)
     name = view.query.get(page.named_by)
     title = f"{words(page.title)}: {name}" if name else words(page.title)
-    main = tag("main", tag("h1", title), *body, id="content", tabindex="-1")
-    parts = [_header(view, brand, pages, page), main, _footer(view)]
+    main = tag("main", tag("h1", title), *drawn.values(), id="content", tabindex="-1")
+    parts = [_header(view, brand, pages, page, banner), main, _footer(view)]
     return _frame(view, title, brand, parts, is_live=page.is_live)
 
 
@@ -363,13 +364,14 @@ def _asset(view: View, name: str) -> str:
     return view.link(f"/static/{name}", v=version_of(name))
 
 
-def _header(view: View, brand: str, pages: Mapping[str, Page], page: Page) -> Html:
+def _header(view: View, brand: str, pages: Mapping[str, Page], page: Page, banner: Html | None) -> Html:
     return tag(
         "header",
         tag("a", brand, href=view.link("/"), class_="brand"),
         tag("div", menu(view, pages, page), id="menu", data_region=True),
         _connection(view) if page.is_live else None,
         _account_link(view),
+        banner,
         _settings(view, has_requests=pages["/"].count is not None),
     )
 

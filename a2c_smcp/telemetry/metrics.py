@@ -345,6 +345,7 @@ SERVER = (
 COMPUTER = (
     MetricSpec("a2c_computer_build_info", "gauge", "Always 1. The labels say what runs.", ("version", "python")),
     MetricSpec("a2c_computer_connected", "gauge", "1 while it is connected and sits in its office."),
+    MetricSpec("a2c_computer_frozen", "gauge", "1 while its owner lets nothing through."),
     MetricSpec("a2c_computer_servers", "gauge", "Configured MCP servers by state.", ("state",)),
     MetricSpec("a2c_computer_tools", "gauge", "Tools that are offered to agents."),
     MetricSpec(

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
-from a2c_smcp.errors import ApprovalRefused, ComputerLeft
+from a2c_smcp.errors import ApprovalRefused, CallFrozen, ComputerLeft, Frozen
 from a2c_smcp.mcp_host.processes.plan import possible
 from a2c_smcp.server import DefaultAuthenticationProvider
 from tests.computer.hosted import pids_with
@@ -508,3 +508,22 @@ async def test_with_no_input_there_is_no_prompt_and_ctrl_c_stops_it(opens: Opens
     await prompt.shows(lambda screen: re.search(r"good +ready", screen.text) and "joined" in screen.text)
     prompt.types(CTRL_C)
     assert "laptop>" not in await prompt.ends()
+
+
+@pytest.mark.covers("computer-freeze")
+async def test_the_owner_freezes_it_and_releases_it(opens: Opens, planner: AsyncSMCPAgentClient) -> None:
+    prompt = await opens({"good": [str(GOOD)]})
+    call = await asks(planner)
+    await prompt.shows("wants add of good")
+    await prompt.enters("freeze what is this", "nothing is let through until you thaw it")
+    with pytest.raises(CallFrozen, match="what is this"):
+        await call
+    await prompt.shows(re.compile(r"frozen since \S+ \S+ \(prompt\): what is this; thaw releases it"))
+    with pytest.raises(Frozen):
+        await planner.emit_tool_call("laptop", "add", {"a": 1, "b": 2}, 60)
+    await prompt.enters("call add a=1 b=2", "Frozen: its owner has stopped this computer: what is this")
+    await prompt.enters("thaw", "requests are let through again")
+    await prompt.shows(lambda screen: "thaw releases it" not in screen.text.rpartition("requests are")[2])
+    await prompt.enters("call add a=20 b=22", "\n42\n")
+    await prompt.enters("thaw", "it is not frozen")
+    await prompt.quits()

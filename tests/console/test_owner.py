@@ -60,10 +60,10 @@ FORM = {
 class Owned:
     """A running computer with two tools of its own, and its console."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.approvals = PendingApprovals()
         self.questions = PendingQuestions(self.approvals.numbers, self.approvals.first_added)
-        self.computer = Computer("laptop", approve=self.approvals, on_question=self.questions)
+        self.computer = Computer("laptop", approve=self.approvals, on_question=self.questions, **options)
         self.ran: list[str] = []
 
         @self.computer.tool
@@ -614,3 +614,50 @@ async def test_a_listener_that_fails_hides_no_request_and_leaves_none_behind(own
     next(iter(owned.questions)).settle(Answer("decline"))
     assert (await question).action == "decline"
     assert ([*owned.approvals], [*owned.questions]) == ([], [])
+
+
+async def test_the_red_button_is_on_every_page_and_so_is_the_banner_that_releases(
+    visitor: Visitor, owned: Owned
+) -> None:
+    waiting = await owned.pends(owned.call("never"))
+    for page in ("/", "/servers", "/tools", "/calls", "/desktop", "/log?server=x", "/whole?call=1", "/change"):
+        shown = (await visitor.get(page)).body
+        assert shown.count("Freeze now") == 1, page
+        assert "until you release it" in shown
+    async with visitor.stream("/tools") as events:
+        await next_event(events, "Freeze now")
+        assert (await visitor.act("/freeze", reason="<b>too fast</b>\n")).status == 204
+        told = await next_event(events, "nothing is let through")
+        assert "&lt;b&gt;too fast&lt;/b&gt;" in told
+        assert (await waiting)["_meta"]["a2c_cancel_reason"] == "frozen"
+        assert [*owned.approvals] == []
+        for page in ("/", "/servers", "/tools", "/calls", "/desktop", "/whole?call=1", "/change"):
+            shown = (await visitor.get(page)).body
+            assert ("Release" in shown, "Freeze now" in shown, "console" in shown) == (True, False, True), page
+        assert (await owned.call("no"))["code"] == 423
+        assert (await visitor.act("/thaw")).status == 204
+        await next_event(events, "Freeze now")
+    assert owned.computer.owner.frozen is None
+    assert owned.ran == []
+
+
+async def test_nobody_without_a_session_freezes_or_releases(owned: Owned) -> None:
+    stranger = Visitor(owned.console.app)
+    assert (await stranger.act("/freeze", reason="x")).status == 401
+    assert owned.computer.owner.frozen is None
+    owned.computer.owner.freeze()
+    assert (await stranger.act("/thaw")).status == 401
+    assert owned.computer.owner.frozen
+
+
+async def test_a_release_that_cannot_be_kept_is_told_and_does_not_happen(tmp_path: Path) -> None:
+    owned = Owned(state_folder=tmp_path)
+    async with owned.computer:
+        visitor = await owned.visitor()
+        await visitor.act("/freeze", reason="")
+        folder = tmp_path / "freezes"
+        folder.rename(tmp_path / "away")
+        folder.touch()
+        refused = await visitor.act("/thaw")
+        assert refused.status == 400
+        assert owned.computer.owner.frozen

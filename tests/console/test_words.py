@@ -65,6 +65,7 @@ COMPUTED: Mapping[str, frozenset[str]] = {
             "an answer is needed",
             *("publisher", "source", "checksum", "packages", "command", "reads", "writes", "network", "sandbox"),
             *("sees", "file", "data"),
+            *("prompt", "console", "program"),
             *HINTS,
         ]
     ),

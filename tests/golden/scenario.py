@@ -19,6 +19,7 @@ import aiohttp
 from socketio.exceptions import ConnectionError as NotConnected
 
 from a2c_smcp.agent import AsyncSMCPAgentClient
+from a2c_smcp.computer.consent.freeze import FreezeFile, FreezeState
 from a2c_smcp.errors import CallCancelled
 from tests.computer.supervised import command_of
 from tests.golden.shapes import Shapes
@@ -55,6 +56,7 @@ async def observed(folder: Path) -> dict[str, str]:
             await programs_ask(place, tap)
             await raw_clients_err(place, tap)
             await sealed_agent_works(place, tap)
+            await owner_freezes(place, tap)
             async with aiohttp.ClientSession() as http:
                 pages = [f"{tap.server}/metrics", (await laptop.says("metrics at ")).removeprefix("metrics at ")]
                 texts = [await (await http.get(page)).text() for page in pages]
@@ -281,6 +283,23 @@ async def sealed_agent_works(place: Place, tap: Tap) -> None:
     await thief.call_tool("laptop")
     await thief.ask("server:leave_office", {"office_id": "desk"})  # before members are counted
     await thief.close()
+
+
+async def owner_freezes(place: Place, tap: Tap) -> None:
+    """The owner of the laptop stops everything while a call runs."""
+    agent, file = await peer(tap), FreezeFile(place.state / "a2c-smcp", "laptop")
+    await agent.join("agent", "late", "desk")
+    slow = asyncio.create_task(agent.call_tool("laptop", "slow", timeout=60, params={"steps": 500}, progress=True))
+    await agent.hears("notify:tell_progress")
+    file.write(FreezeState(True, "lunch", "command"))
+    await agent.hears("notify:update_state", frozen=True)
+    await slow
+    await agent.call_tool("laptop")
+    await agent.request("client:get_tools", "laptop")
+    file.write(FreezeState(where="command"))
+    await agent.hears("notify:update_state", frozen=False)
+    await agent.ask("server:leave_office", {"office_id": "desk"})
+    await agent.close()
 
 
 def peer(tap: Tap, key: str = KEY) -> Any:

@@ -153,5 +153,6 @@ def test_the_dashboard_shows_every_metric() -> None:
             "a2c_frozen",
         ),
         *("a2c_computer_refused_total", "a2c_computer_tools", "a2c_connects_total", "a2c_sessions"),
+        "a2c_computer_frozen",
         *("process_open_fds", "process_start_time_seconds"),
     }

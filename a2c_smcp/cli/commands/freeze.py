@@ -11,7 +11,9 @@ import typer
 from a2c_smcp.cli import options
 from a2c_smcp.cli.admin_client import AdminClient, moment, plural, run_with
 from a2c_smcp.cli.errors import Failed, WrongUse
+from a2c_smcp.cli.setup_files import set_freeze
 from a2c_smcp.cli.terminal import Terminal, put_json, put_table
+from a2c_smcp.computer.consent.freeze import FreezeState
 from a2c_smcp.protocol.names import enumerated
 
 _COLUMNS = ("frozen", "reason", "by", "since")
@@ -19,8 +21,11 @@ _COLUMNS = ("frozen", "reason", "by", "since")
 
 @dataclass(frozen=True, kw_only=True)
 class FreezeTarget:
-    """What to freeze or thaw, and the Server. Without an office, a computer and --all it is the computer here."""
+    """What to freeze or thaw: computers of this machine, or of offices of the Server."""
 
+    name: Annotated[str | None, typer.Option(help="A computer of this machine, as its owner.", show_default=False)] = (
+        None
+    )
     office: Annotated[str | None, typer.Option(help="All computers of this office.", show_default=False)] = None
     computer: Annotated[
         str | None, typer.Option(help="This computer; its --office is found if it is there.", show_default=False)
@@ -35,6 +40,8 @@ class FreezeTarget:
     def __post_init__(self) -> None:
         if self.everything and (self.office or self.computer):
             raise WrongUse("--all does not go with --office or --computer", "Give either.")
+        if self.name and not self.is_here:
+            raise WrongUse("--name is of this machine, --office, --computer and --all are of a Server", "Give either.")
 
     @property
     def is_here(self) -> bool:
@@ -54,6 +61,9 @@ def freeze(
 ) -> None:
     """Stop everything: cancel what runs on computers and refuse every request to them, until `a2c-smcp thaw`.
 
+    On this machine, as its owner: all of its computers, or --name. It counts within a second, and for those that are
+    started later.
+
     On a Server, as its operator: an office, a computer or all. It holds on all nodes, over restarts, and for computers
     that come back or join later. Nobody is disconnected. No time ends it. The Server has to be started with
     --admin-key.
@@ -61,6 +71,7 @@ def freeze(
     Examples:
 
     \b
+    a2c-smcp freeze --reason "something is wrong here"
     a2c-smcp freeze --all --reason "looking into an incident"
     a2c-smcp freeze --office desk
     a2c-smcp freeze --computer laptop --office desk
@@ -69,7 +80,7 @@ def freeze(
     if is_list:
         _show_list(target.client(), as_json=as_json)
     elif target.is_here:
-        freeze_here("freeze", reason=reason, as_json=as_json)
+        _change_here(target.name, FreezeState(True, reason, "command"), as_json=as_json)
     else:
         _change("freeze", target, as_json=as_json, reason=reason)
 
@@ -78,24 +89,32 @@ def freeze(
 def thaw(*, target: FreezeTarget, as_json: options.AsJSON = False) -> None:
     """End a freeze. What was frozen apart stays so: `thaw --all` ends `freeze --all`, not that of an office.
 
-    Calls that were cancelled do not go on.
+    Calls that were cancelled do not go on. Without --office, --computer and --all it is the freeze of this machine.
 
     Examples:
 
     \b
+    a2c-smcp thaw
     a2c-smcp thaw --all
     a2c-smcp thaw --office desk
     a2c-smcp thaw --computer laptop --office desk
     """
     if target.is_here:
-        freeze_here("thaw", as_json=as_json)
+        _change_here(target.name, FreezeState(where="command"), as_json=as_json)
     else:
         _change("thaw", target, as_json=as_json)
 
 
-def freeze_here(action: str, *, reason: str = "", as_json: bool = False) -> None:
-    """Freeze or thaw the computer of this machine, for its owner."""
-    raise WrongUse(f"It is not said what to {action}", "Give --office OFFICE, --computer NAME or --all.")
+def _change_here(name: str | None, state: FreezeState, *, as_json: bool) -> None:
+    names = set_freeze(name, state)
+    if as_json:
+        put_json({"frozen" if state.is_frozen else "thawed": names})
+        return
+    for computer in names:
+        text = "is frozen, within a second if it runs" if state.is_frozen else "is thawed"
+        Terminal().show(f"computer {computer!r} of this machine {text}")
+    if not names:
+        Terminal().show("no computer of this machine is frozen")
 
 
 def _change(action: str, target: FreezeTarget, *, as_json: bool, **more: str) -> None:

@@ -85,7 +85,21 @@ async def _policy(console: Console, arguments: list[str]) -> None:
         console.draw(views.budgets(used))
 
 
+async def _freeze(console: Console, arguments: list[str]) -> None:
+    console.computer.owner.freeze(" ".join(arguments), "prompt")
+    console.say("all calls are cancelled, and nothing is let through until you thaw it", "bold red")
+
+
+async def _thaw(console: Console, arguments: list[str]) -> None:
+    if not console.computer.owner.frozen:
+        raise BadLine("it is not frozen")
+    console.computer.owner.thaw("prompt")
+    console.say("requests are let through again", "green")
+
+
 APPROVAL_COMMANDS = (
+    Command("freeze", "[REASON…]", "Stop everything: cancel all calls, and let nothing through until thaw.", _freeze),
+    Command("thaw", "", "Let requests through again.", _thaw),
     Command(
         "y",
         "[REQUEST]",

@@ -143,6 +143,8 @@ _RECORDS = 20
 async def _status(console: Console, arguments: list[str]) -> None:
     url = console.computer.mask.text(console.url)
     console.say(f"{console.computer.name} at {url}: {console.state}")
+    if frozen := console.computer.owner.frozen:
+        console.say(f"{frozen}; thaw releases it", "bold red")
     if console.computer.gate:
         console.say(f"policy: {console.computer.gate.policy}")
     for warning in console.computer.warnings:

@@ -66,6 +66,7 @@ class Console:
         self.jobs = BackgroundJobs(self.say, lambda: self.refresh(), self.show_failure)
         self.grants = Grants(computer.approvals, computer.name, folder, self.say)
         self.grants.enter(url, office)
+        computer.owner.freezing.on_change.append(lambda _: self.refresh())
         requests.on_added.append(self._on_request)
         requests.on_removed.append(partial(self._on_gone, why=""))
         asked.on_added.append(self._on_question)
@@ -99,6 +100,8 @@ class Console:
 
         parts: list[Any] = [self.live()] if self.live else []
         parts += [Text(f"{printable(str(job))}, Ctrl-C ends it", "cyan") for job in self.jobs]
+        if frozen := self.computer.owner.frozen:
+            parts.append(Text(printable(f"{frozen}; thaw releases it"), "bold red"))
 
         def add(text: str, count: int, answers: str) -> None:
             more = f" (and {count - 1} more)" if count > 1 else ""

@@ -41,7 +41,7 @@ import orjson
 from a2c_smcp.computer.calls.incoming import caller_of, key_of
 from a2c_smcp.computer.calls.journal import Journal, Key
 from a2c_smcp.computer.consent.approval import Caller
-from a2c_smcp.errors import BadRequest, CallCancelled, ResultGone, SMCPError, Unavailable
+from a2c_smcp.errors import BadRequest, CallCancelled, CallFrozen, ResultGone, SMCPError, Unavailable
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.codec import Encoded
 
@@ -84,12 +84,16 @@ class _Running:
     has_begun: bool = False
     is_cancelled: bool = False
     is_kept: bool = True
+    frozen: Callable[[], CallFrozen] | None = None
+    """The error with which it ends, whatever it still does: the computer was frozen."""
 
     def cancel(self) -> None:
         self.is_cancelled = True
         self.task.cancel()
 
     def begin(self, key: Key) -> None:
+        if self.frozen:
+            raise self.frozen()
         self.journal.begin(key, self.digest)
         self.has_begun = True
 
@@ -183,6 +187,17 @@ class CallsInFlight:
             if matches(key) and (key in asking or not running.has_begun):
                 running.cancel()
 
+    def freeze(self, error: Callable[[], CallFrozen]) -> None:
+        """End all calls with this error. None begins any more."""
+        for running in self._running.values():
+            running.frozen = error
+            running.task.cancel()
+
+    def may_have_run(self, caller: Caller, req_id: str) -> bool:
+        """True if the tool of a call with this key was begun."""
+        key = key_of(caller, req_id)
+        return caller.is_repeating or self._journals.get(key[0], self._journal).find(key) is not None
+
     def drop(self, matches: Callable[[Caller], bool]) -> None:
         """End the calls of these agents. No outcome is kept for them.
 
@@ -269,7 +284,9 @@ def size_of(value: Any) -> int:
 def _outcome(running: _Running) -> Outcome:
     """The outcome of a call that has ended. Errors say whether the tool may have run (WIRE §5)."""
     error: BaseException | None
-    if running.task.cancelled():
+    if running.frozen:
+        error = running.frozen()
+    elif running.task.cancelled():
         error = CallCancelled() if running.is_cancelled else Unavailable("the computer is stopping")
     else:
         error = running.task.exception()

@@ -24,6 +24,7 @@ from a2c_smcp.computer.calls.journal import Key
 from a2c_smcp.computer.calls.live import CallTool, LiveCalls
 from a2c_smcp.computer.calls.table import ToolRoute
 from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.consent.freeze import FreezeState
 from a2c_smcp.computer.consent.gate import AdmittedCall
 from a2c_smcp.computer.content.blob_handles import Blobs
 from a2c_smcp.computer.content.lists import masked_error
@@ -33,7 +34,7 @@ from a2c_smcp.computer.questions.client_approval import ClientApprovals
 from a2c_smcp.computer.sign_in import refused_call
 from a2c_smcp.computer.tells import CallTells
 from a2c_smcp.computer.types import AttributedCall
-from a2c_smcp.errors import BadRequest, CallTimeout, ScannerRefused, SMCPError, ToolNotFound
+from a2c_smcp.errors import BadRequest, CallFrozen, CallTimeout, Frozen, ScannerRefused, SMCPError, ToolNotFound
 from a2c_smcp.mcp_events import CallState
 from a2c_smcp.mcp_host.failures import AuthRequired
 from a2c_smcp.mcp_host.sessions.tool_request import ToolRequest
@@ -84,6 +85,9 @@ class ToolCalls:
             return CallRun(self, call, begin, clock).run()
 
         try:
+            if frozen := self.owner.frozen:
+                may_have_run = self.in_flight.may_have_run(call.caller, call.req_id)
+                raise frozen.named(Frozen, outcome="unknown" if may_have_run else "not_run")
             self.in_flight.start(call.caller, call.req_id, call.what, work, answer, report)
         except SMCPError as error:
             if report:
@@ -134,6 +138,12 @@ class ToolCalls:
         self.in_flight.drop(matches)
         self.live.parked.drop(matches)
         self.approval.drop(matches)
+
+    def freeze(self, state: FreezeState) -> None:
+        """Cancel all calls, and what waits for their next requests."""
+        self.in_flight.freeze(lambda: state.named(CallFrozen))
+        self.live.parked.drop(lambda caller: True)
+        self.approval.close()
 
     async def close(self) -> None:
         await self.in_flight.close()

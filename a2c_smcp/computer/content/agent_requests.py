@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from a2c_smcp.computer.calls.run import ToolCalls
 from a2c_smcp.computer.consent.approval import Caller
+from a2c_smcp.computer.consent.freeze import FreezeState
 from a2c_smcp.computer.content.blob_handles import BlobLimits, Blobs
 from a2c_smcp.computer.content.requests import ReadContents, ServerReading
 from a2c_smcp.computer.content.skills import Skills
@@ -125,6 +126,7 @@ class AgentRequests:
         self.reading = ServerReading(owner, self.calls.live, self._contents)
         self._listeners: list[Callable[[Update], None]] = []
         self._changing = 0
+        owner.freezing.on_change.append(self._on_freeze)
 
     async def open(self, state_folder: Path | None) -> None:
         """Read or make the keys of this device, and open what is kept on disk. Raises `ConfigError`."""
@@ -134,12 +136,14 @@ class AgentRequests:
             from a2c_smcp.computer.device import load_device
 
             self.device = await load_device(e2e, sign, state_folder, self._options.get("identity"))
+        self.owner.freezing.open(self.name, state_folder)
         self.owner.pins.open(self.name, state_folder)
         self.blobs.open(state_folder)
         await self.uploads.open()
 
     async def close(self) -> None:
         """End all calls and subscriptions. `blobs` stay open: the caller closes them."""
+        await self.owner.freezing.close()
         await self.calls.close()
         await self.skills.close()
         await self.reading.subscriptions.close()
@@ -266,6 +270,13 @@ class AgentRequests:
         standing = self.uploads, self.questions, self.owner.server_logs, self.reading.subscriptions
         for drop in (*calls, *(each.drop for each in standing)):
             drop(matches)
+
+    def _on_freeze(self, state: FreezeState) -> None:
+        """Cancel all that runs or waits. Subscriptions and log levels stay, and are silent; so do results."""
+        if state.is_frozen:
+            self.calls.freeze(state)
+            self.uploads.drop(lambda caller: True)
+        self.notify("state")
 
     async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None:
         """Tell an agent the messages of a server, or of all, of this level and above, as long as it is there.

@@ -247,6 +247,8 @@ class SMCPComputerClient:
             self._standstill = StandstillGuard(lambda: self._join(connection))
             await self._join(connection)
             self._has_joined = True
+            if self._agents.owner.frozen:
+                self._on_update("state")
             self._report(f"joined {self._office}")
             self._agents.observation.report(SeatChanged(self._office, "joined"))
             tasks = [asyncio.create_task(each) for each in (self._send_updates(connection), self._standstill.watch())]
@@ -292,10 +294,12 @@ class SMCPComputerClient:
         event = None
         try:
             event = lookup(name)
-            if event.name not in self._by_event:
-                raise BadRequest(f"this computer does not know {name!r}")
-            answer = await self._by_event[event.name](codec.decode(event, data))
-            return answer if event.name == smcp.TOOL_CALL_EVENT else self._agents.within_limit(answer)
+            is_call = event.name == smcp.TOOL_CALL_EVENT  # refused and cancelled where it runs
+            async with nullcontext() if is_call else self._agents.owner.freezing.passing():
+                if event.name not in self._by_event:
+                    raise BadRequest(f"this computer does not know {name!r}")
+                answer = await self._by_event[event.name](codec.decode(event, data))
+            return answer if is_call else self._agents.within_limit(answer)
         except SMCPError as error:
             self._on_refused(name, data, error)
             return self._agents.mask.data(computer_error_ack(event, error), ANSWER)
@@ -378,7 +382,7 @@ class SMCPComputerClient:
         from a2c_smcp.computer.sealed import SealedAnswers
 
         about, answers = (self._agents.name, self._office, self._endpoint.origin), (self._dispatch, self._on_refused)
-        return SealedAnswers(device, *about, *answers, self._agents.mask)
+        return SealedAnswers(device, *about, *answers, self._agents.mask, self._agents.owner.freezing)
 
     async def _get_tools(self, data: dict[str, Any]) -> dict[str, Any]:
         return self._agents.tools_for(_agent_in(data), data["req_id"], self._office)
@@ -470,6 +474,9 @@ class SMCPComputerClient:
 
     def _notice(self, update: Update) -> tuple[str, dict[str, Any]]:
         """The event that announces an update, and its payload."""
+        if update == "state":
+            is_frozen = self._agents.owner.frozen is not None
+            return "server:update_state", {"computer": self._agents.name, "frozen": is_frozen}
         if not isinstance(update, ServerUpdate):
             return f"server:update_{update}", {"computer": self._agents.name}
         server = self._agents.mask.name(update.server, update.server)

@@ -22,7 +22,7 @@ from a2c_smcp.console.html import Html, Response, joined, leads_to, tag
 from a2c_smcp.console.owner.calls import CallsPage, DesktopPage
 from a2c_smcp.console.owner.changes import ChangePage, change_page, may_update
 from a2c_smcp.console.owner.layout import WholePage, difference, duration, long_text, moment, pill
-from a2c_smcp.console.owner.requests import RequestsPage
+from a2c_smcp.console.owner.requests import WHERE, RequestsPage
 from a2c_smcp.console.owner.state import OwnerState, SignInUnderWay
 from a2c_smcp.console.pages import Action, ConsoleSessions, Form, Page, View, button_form, chinese, first, hidden
 from a2c_smcp.errors import NotFound, Unavailable
@@ -365,7 +365,15 @@ class OwnerConsole:
                 *(requests.page, servers.page, tools.page, calls.page, desktop.page),
                 *(servers.log_page, whole.page, change.page),
             ],
-            {**requests.actions, **servers.actions, **tools.actions, **change.actions},
+            {
+                **requests.actions,
+                **servers.actions,
+                **tools.actions,
+                **change.actions,
+                "/freeze": self._freeze,
+                "/thaw": self._thaw,
+            },
+            banner=self._banner,
             open_actions={"/new-link": self._new_link},
             changes=state.changes,
             sessions=self._sessions,
@@ -377,6 +385,28 @@ class OwnerConsole:
     def link(self) -> str:
         """Return an address that opens the console once, within ten minutes."""
         return f"{self.url}/open?{urlencode({'link': self._sessions.new_link()})}"
+
+    # The freeze
+
+    def _banner(self, view: View) -> Html:
+        words, state = view.words, self.state.computer.owner.frozen
+        if state is None:
+            happens = words("All calls end at once. Nothing is let through until you release it, even after a restart.")
+            reason = tag("input", name="reason", maxlength=200, autocomplete="off")
+            field = tag("label", words("Reason, for you and the agents"), reason, class_="field")
+            button = tag("button", words("Freeze now"), type="submit", class_="stop")
+            form = button_form(view, "/freeze", tag("p", happens, class_="small"), field, button, is_live=False)
+            return tag("details", tag("summary", words("Stop everything")), tag("div", form), class_="stop")
+        told = words("since {time} ({where}): nothing is let through.", time=state.clock, where=words(state.where))
+        text = tag("p", tag("strong", words("Frozen")), " ", told, f" “{state.reason}”" if state.reason else None)
+        release = button_form(view, "/thaw", tag("button", words("Release"), type="submit"), is_live=False)
+        return tag("div", text, release, class_="frozen", role="alert")
+
+    async def _freeze(self, view: View, form: Form) -> None:
+        self.state.computer.owner.freeze(first(form, "reason"), WHERE)
+
+    async def _thaw(self, view: View, form: Form) -> None:
+        self.state.computer.owner.thaw(WHERE)
 
     async def _new_link(self, view: View, form: Form) -> Response:
         if time.monotonic() - self._last_link >= _BETWEEN_LINKS:
