@@ -25,7 +25,7 @@ from a2c_smcp.agent.skills import SkillRequests
 from a2c_smcp.agent.standing_requests import LogSource, Refresher, StandingRequests
 from a2c_smcp.agent.toolbox import Toolbox
 from a2c_smcp.endpoint import Endpoint, Reconnect
-from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, SMCPError, ToolNotFound
+from a2c_smcp.errors import AmbiguousComputer, BadRequest, ComputerNotFound, Frozen, SMCPError, ToolNotFound
 from a2c_smcp.protocol.names import name_hint
 from a2c_smcp.protocol.operations import SET_LOG_LEVEL
 from a2c_smcp.protocol.questions import OnQuestion, Question
@@ -236,7 +236,7 @@ class Flows:
             reaction = self._on_lost
         if event == mcp_events.UPDATE_STATE_NOTIFICATION:
             for seat in self._seats_in(event, data):
-                self._on_update_state(seat, is_frozen=data.get("frozen") is True)
+                self._note_frozen(seat, is_frozen=data.get("frozen") is True)
         if reaction:
             for seat in self._seats_in(event, data):
                 if event == smcp.ENTER_OFFICE_NOTIFICATION:
@@ -295,8 +295,11 @@ class Flows:
         for screen in self._desktops.screens(seat):
             self._screens.request(screen)
 
-    def _on_update_state(self, seat: Seat, *, is_frozen: bool) -> None:
-        """A computer was frozen, or released: then what was refused meanwhile is fetched again."""
+    def _note_frozen(self, seat: Seat, *, is_frozen: bool) -> None:
+        """A computer was frozen, or released: then what was refused meanwhile is fetched again.
+
+        One that its owner has released may still be frozen by an operator, which the answer for its tools says.
+        """
         (self.frozen.add if is_frozen else self.frozen.discard)(seat)
         self.listeners.dispatch("on_computer_update_state", {**_data_of(seat), "frozen": is_frozen})
         if not is_frozen:
@@ -345,8 +348,9 @@ class Flows:
         def apply(members: list[smcp.SessionInfo]) -> None:
             self.connection.is_deduplicated = any(_is_deduplicated(each, self.connection.name) for each in members)
             computers = {Seat(office, each["name"]): each for each in members if _is_computer(each)}
-            self._ours = _with_seats(self._ours, office, computers, "dedup")
-            self.frozen = _with_seats(self.frozen, office, computers, "frozen")
+            ours = {seat for seat in computers if computers[seat].get("dedup")}
+            self._ours = {seat for seat in self._ours if seat.office != office} | ours
+            self.frozen |= {seat for seat in computers if computers[seat].get("frozen")}
             self._apply_members(office, computers)
 
         await self.ask.members(office, then=apply)
@@ -361,7 +365,14 @@ class Flows:
             self._on_enter(seat)
 
     async def _fetch_tools(self, seat: Seat) -> None:
-        tools = await self.ask.tools(seat.computer, seat.office)
+        try:
+            tools = await self.ask.tools(seat.computer, seat.office)
+        except Frozen:
+            if seat not in self.frozen:
+                self._note_frozen(seat, is_frozen=True)
+            raise
+        if seat in self.frozen:
+            self._note_frozen(seat, is_frozen=False)
         self.toolbox.receive(seat, tools)
         self.listeners.dispatch("on_tools_received", seat.computer, tools, seat.office)
 
@@ -420,11 +431,6 @@ class Flows:
         if not seats:
             raise ComputerNotFound(repr(computer), computer=computer)
         return seats[0]
-
-
-def _with_seats(seats: set[Seat], office: str, computers: Mapping[Seat, Mapping[str, Any]], mark: str) -> set[Seat]:
-    """The seats, with those of one office replaced by its computers that have this mark."""
-    return {seat for seat in seats if seat.office != office} | {seat for seat in computers if computers[seat].get(mark)}
 
 
 def _is_computer(member: Any) -> bool:

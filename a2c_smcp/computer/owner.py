@@ -17,7 +17,7 @@ from a2c_smcp.computer.configuration.resolver import Approve as ApproveCommand
 from a2c_smcp.computer.configuration.resolver import Inputs, Prompt
 from a2c_smcp.computer.consent.approval import Approvals, Approve, ApproveBy, Caller
 from a2c_smcp.computer.consent.decision import Outlook
-from a2c_smcp.computer.consent.freeze import Freeze, FreezeState
+from a2c_smcp.computer.consent.freeze import FreezeState, OwnersFreeze
 from a2c_smcp.computer.consent.gate import PolicyGate, RulesGiven, policy_of_rules
 from a2c_smcp.computer.consent.pins import PinMode, PinnedTools
 from a2c_smcp.computer.consent.risk import Risk, effects_of, paths_outside, unusual_about
@@ -145,7 +145,7 @@ class Owner:
             on_changed=observation.tool_changed,
         )
         self.scanners = Scanners(name, options.get("scanners", ()))
-        self.freezing = Freeze()
+        self.freezing = OwnersFreeze()
         self.freezing.on_change.append(self._on_freeze)
         self.tells = Tells(name, self.mask, is_silent=lambda: self.frozen is not None)
         self.questions = OpenQuestions(self.tells, self.mask)

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from a2c_smcp.computer.consent.approval import Caller
-from a2c_smcp.computer.consent.freeze import Freeze
+from a2c_smcp.computer.consent.freeze import OwnersFreeze
 from a2c_smcp.computer.device import ComputerDevice, OpenedData, Remembered, ReplySeal, RequestKey, written
 from a2c_smcp.computer.secrets.mask import Mask
 from a2c_smcp.connection import Deferred
@@ -76,7 +76,7 @@ class SealedAnswers:
     _answer: Callable[[str, dict[str, Any]], Deferred | Awaitable[Any]]
     _on_refused: Callable[[str, dict[str, Any], SMCPError], None]
     _mask: Mask
-    _freezing: Freeze
+    _freezing: OwnersFreeze
 
     def __post_init__(self) -> None:
         self._requests = self._device.requests

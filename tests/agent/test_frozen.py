@@ -134,6 +134,24 @@ async def test_an_agent_that_comes_later_knows_what_is_frozen(server: Program, c
         await until(lambda: agent.registry.is_registered("add"))
 
 
+async def test_a_computer_that_owner_and_operator_have_frozen_is_free_when_both_have_ended_it(
+    server: Program, computer: Computer
+) -> None:
+    computer.owner.freeze("mine")
+    await freeze(server.url)
+    options = {"url": server.url, "office": "desk", "api_key": key_of("agent")}
+    async with AsyncSMCPAgentClient("planner", **options) as agent:
+        assert agent.frozen_computers == ["desk/laptop"]
+        await thaw(server.url)
+        with pytest.raises(Frozen) as refused:
+            await agent.get_tools("laptop")
+        assert refused.value.details["by"] == "owner"
+        await until(lambda: agent.frozen_computers == ["desk/laptop"])
+        computer.owner.thaw()
+        await until(lambda: agent.registry.is_registered("add"))
+        assert agent.frozen_computers == []
+
+
 @pytest.mark.covers("mcp-on-server")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_an_mcp_client_is_told_who_froze_it_and_nothing_gets_through(

@@ -5,8 +5,9 @@ by a program that calls `Owner.freeze`. No request of an agent, no message of an
 clock leads here.
 
 Requests are refused in two places: calls in `ToolCalls.start`, the owner's own included, and all others in
-`SMCPComputerClient._answer` (`Freeze.passing`). Sealed ones come there, too, and are refused in their seal. What runs
-is cancelled in the same turn of the event loop (`on_change`), so nothing begins between the two. `Tells` are silent.
+`SMCPComputerClient._answer` (`OwnersFreeze.passing`). Sealed ones come there, too, and are refused in their seal. What
+runs is cancelled in the same turn of the event loop (`on_change`), so nothing begins between the two. `Tells` are
+silent.
 
 The state is in memory, and in a private file that outlives the process. The file is replaced as a whole, so the last
 writer counts. A computer reads it when it starts, and whenever it has changed: commands, which are other processes,
@@ -105,7 +106,7 @@ class FreezeFile:
             raise ConfigError(str(error)) from None
 
 
-class Freeze:
+class OwnersFreeze:
     """The state of one computer. `on_change` is called with it when it has become another, at once."""
 
     def __init__(self) -> None:
