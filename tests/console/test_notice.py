@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -21,12 +20,13 @@ from a2c_smcp.console.notice import DesktopNotices, Shower, shower
 from a2c_smcp.errors import CallTimeout
 from a2c_smcp.loops import cancel_and_wait
 from a2c_smcp.protocol.questions import Question
+from tests.executables import executable
 from tests.stage.place import PATIENCE, Place, good
 from tests.waiting import until
 
 EVIL = "-x \"'<b>&$(touch pwned)`touch pwned`;\x1b[2J\u202e\n\0\ud800 %s"
 REQUEST = ApprovalRequest(Caller("desk", "planner"), "write", "files", "write", {"secret": "argument"})
-RECORDER = f"""#!{sys.executable}
+RECORDER = """
 import json, os, sys, time
 with open(os.environ["RECORD"], "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
@@ -41,8 +41,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder, file = tmp_path / "bin", tmp_path / "record"
     folder.mkdir()
     for name in ("notify-send", "gdbus"):
-        (folder / name).write_text(RECORDER, "utf-8")
-        (folder / name).chmod(0o755)
+        executable(folder / name, RECORDER)
     file.touch()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("RECORD", str(file))

@@ -545,7 +545,8 @@ async def test_a_browser_at_the_root_is_shown_a_page_that_says_where_to_go(serve
     assert (status, headers["content-type"], "/console/" in text) == (200, "text/html; charset=utf-8", True)
     assert "default-src 'none'" in headers["content-security-policy"]
     for accept in ("*/*", "application/json"):
-        assert (await fetch(hub.url, headers={"Accept": accept})).status == 404
+        answer = await fetch(hub.url, headers={"Accept": accept})
+        assert (answer.status, json.loads(answer.text)["socket.io"]) == (200, "/socket.io/")
 
 
 # In time

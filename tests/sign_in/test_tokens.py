@@ -181,7 +181,7 @@ async def test_a_configured_credential_is_left_alone(scene: Scene) -> None:
 
 
 def kept(folder: Path) -> dict[str, list[Path]]:
-    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "pins"]
+    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name not in ("pins", "freezes")]
     return {suffix: [path for path in files if path.suffix == suffix] for suffix in {path.suffix for path in files}}
 
 
