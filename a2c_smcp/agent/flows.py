@@ -409,6 +409,7 @@ class Flows:
     def _forget(self, seat: Seat) -> None:
         self._returning.discard(seat)
         self._identities.pop(seat, None)
+        self.frozen.discard(seat)
         self.reading.forget(seat)
         self.toolbox.leave(seat)
         self._stop_following(seat)

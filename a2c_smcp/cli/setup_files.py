@@ -170,21 +170,29 @@ def _read_state(descriptor: int) -> UpInfo | None:
 def set_freeze(computer: str | None, state: FreezeState) -> list[str]:
     """Freeze computers of this machine, or release them, whether they run or not. Returns their names.
 
-    Without a name, all that were started here are frozen, and the only frozen one is released. Raises `Failed`,
-    `WrongUse` and `ConfigError`.
+    Without a name, all that were started here are frozen, and the only frozen one is released. One whose file cannot be
+    used stops none of the others. Raises `Failed` and `WrongUse`.
     """
     folder = default_folder()
-    try:
-        names = [computer] if computer else FreezeFile.computers(folder) or [platform.node()]
-        files = {name: FreezeFile(folder, name) for name in names}
-        if not state.is_frozen:
-            files = {name: file for name, file in files.items() if file.read().is_frozen}
-            if len(files) > 1:
-                raise WrongUse(f"Several computers are frozen here: {', '.join(files)}", "--name NAME releases one.")
-        for file in files.values():
+    files: dict[str, FreezeFile] = {}
+    faults: list[str] = []
+    for name in [computer] if computer else FreezeFile.computers(folder) or [platform.node()]:
+        try:
+            file = FreezeFile(folder, name)
+        except (OSError, ConfigError) as error:
+            faults.append(f"computer {name!r}: {error}")
+        else:
+            if state.is_frozen or file.read().is_frozen:
+                files[name] = file
+    if not state.is_frozen and len(files) > 1:
+        raise WrongUse(f"Several computers are frozen here: {', '.join(files)}", "--name NAME releases one.")
+    for name, file in files.items():
+        try:
             file.write(state)
-    except OSError as error:
-        raise Failed(f"{folder} cannot be used: {error.strerror}", "Make it writable, and try again.") from None
+        except ConfigError as error:
+            faults.append(f"computer {name!r}: {error.about}")
+    if faults:
+        raise Failed(f"not done for {'; '.join(faults)}", f"Make {folder} writable for its owner alone, and try again.")
     return list(files)
 
 

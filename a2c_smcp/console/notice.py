@@ -46,12 +46,14 @@ Shower: TypeAlias = Callable[[str, str], list[str]]
 
 
 def _notify_send(title: str, text: str) -> list[str]:
-    return ["notify-send", "--app-name=a2c-smcp", "--", title, escape(text)]
+    """The program reads backslashes in the text as those of C."""
+    return ["notify-send", "--app-name=a2c-smcp", "--", title, escape(text).replace("\\", r"\\")]
 
 
 def _gdbus(title: str, text: str) -> list[str]:
     place = ["--dest", _BUS, "--object-path", f"/{_BUS.replace('.', '/')}", "--method", f"{_BUS}.Notify"]
-    shown = [json.dumps(title), json.dumps(escape(text)), "@as []", "@a{sv} {}", "int32 -1"]
+    title, text = (json.dumps(each, ensure_ascii=False) for each in (title, escape(text)))
+    shown = [title, text, "@as []", "@a{sv} {}", "int32 -1"]
     return ["gdbus", "call", "--session", *place, "--", '"a2c-smcp"', "uint32 0", '""', *shown]
 
 
@@ -77,12 +79,8 @@ class DesktopNotices:
     """One notice at a time, and a pause after each. `is_watched` is true while a page of the console is open."""
 
     def __init__(self, shower: Shower, computer: str, is_watched: Callable[[], bool], pause: float = _PAUSE) -> None:
-        self._shower, self._title, self._is_watched, self._pause = (
-            shower,
-            escaped(f"a2c-smcp: {computer}"),
-            is_watched,
-            pause,
-        )
+        self._shower, self._is_watched, self._pause = shower, is_watched, pause
+        self._title = escaped(f"a2c-smcp: {computer}")
         self._new: dict[int, str] = {}
         self._tasks = OwnedTasks()
         self._is_showing = False

@@ -86,7 +86,10 @@ class Webhook:
             "arguments_are_cut": cut,
             "description": one_line(wanted.risk.description, _LARGEST_DESCRIPTION)[1:-1],
             "effects": [effect._asdict() for effect in wanted.risk.effects],
-            "unusual": [each._asdict() for each in wanted.risk.unusual],
+            "unusual": [
+                {**unusual._asdict(), "value": one_line(unusual.value, _LARGEST_DESCRIPTION)[1:-1]}
+                for unusual in wanted.risk.unusual
+            ],
             "tool_has_changed": bool(wanted.changed),
             "rule": wanted.rule,
             "expires": wanted.until,

@@ -135,7 +135,7 @@ FILTERS = "a2c-smcp key"
 WITHOUT_VARIABLE = {
     ("a2c-smcp add", "--url"),
     ("a2c-smcp connect", "--name"),
-    *((f"a2c-smcp {command}", "--office") for command in ("freeze", "thaw")),
+    *((f"a2c-smcp {command}", option) for command in ("freeze", "thaw") for option in ("--office", "--name")),
     *(("a2c-smcp bridge", option) for option in ("--name", "--host", "--port")),
 }
 """The URL of an MCP server is not the Server's. The name of an entry in a client's file is not that of a member. A

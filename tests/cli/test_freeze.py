@@ -1,4 +1,4 @@
-"""`a2c-smcp freeze` and `thaw`, for the operator of a Server."""
+"""`a2c-smcp freeze` and `thaw`, for the operator of a Server and for the owner of this machine."""
 
 from __future__ import annotations
 
@@ -77,6 +77,8 @@ async def test_an_office_without_members_can_be_frozen_with_a_note(run: Run) -> 
 
 async def test_wrong_use_says_what_to_do(run: Run) -> None:
     (await run("freeze", "--all", "--office", "desk")).refused(2, "--all")
+    (await run("thaw", "--office", "")).refused(2, "empty")
+    (await run("thaw", "--name", "laptop", "--office", "desk")).refused(2, "--name")
     (await run("freeze", "--all", A2C_ADMIN_KEY="")).refused(2, "--admin-key")
     (await run("thaw", "--office", "desk")).refused(1, "not frozen")
     (await run("freeze", "--office", "a\nb")).refused(1, "office")
@@ -86,3 +88,11 @@ async def test_wrong_use_says_what_to_do(run: Run) -> None:
 async def test_an_office_of_the_environment_is_not_frozen_by_mistake(run: Run, desk: tuple[Peer, Peer]) -> None:
     await run("freeze", A2C_OFFICE="desk")
     assert json.loads((await run("freeze", "--list", "--json")).out) == {"freezes": []}
+
+
+async def test_without_an_office_it_is_this_machine(run: Run) -> None:
+    frozen = await run("freeze", "--name", "laptop", "--reason", "an \x1b[31mincident")
+    assert (frozen.code, "computer 'laptop' of this machine is frozen" in frozen.err) == (0, True)
+    assert json.loads((await run("freeze", "--json")).out) == {"frozen": ["laptop"]}
+    assert json.loads((await run("thaw", "--json")).out) == {"thawed": ["laptop"]}
+    assert "no computer of this machine is frozen" in (await run("thaw")).err

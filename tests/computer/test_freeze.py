@@ -584,6 +584,30 @@ def test_without_a_name_it_freezes_all_and_releases_one(state: Path) -> None:
     assert set_freeze(None, THAW) == []
 
 
+def test_one_whose_file_cannot_be_used_stops_none_of_the_others(state: Path) -> None:
+    broken = FreezeFile(state, "broken").path
+    (broken / "folder").mkdir(parents=True)
+    broken.with_name("bad.name").write_bytes(b"\xff")
+    set_freeze("laptop", THAW)
+    with pytest.raises(Failed, match="broken"):
+        set_freeze(None, FREEZE)
+    assert FreezeFile(state, "laptop").read().is_frozen
+
+
+def test_a_reason_is_one_line_that_shows_all_of_it(state: Path) -> None:
+    set_freeze("laptop", FreezeState(True, "a\n b\x1b[2J" + "x" * 5000, "command"))
+    reason = FreezeFile(state, "laptop").read().reason
+    assert (reason[:14], len(reason)) == ("a b\\u001b[2Jxx", 200)
+
+
+async def test_a_folder_that_cannot_be_looked_into_means_frozen(tmp_path: Path) -> None:
+    (tmp_path / "freezes").touch()
+    async with started(tmp_path) as computer:
+        assert computer.owner.frozen
+        computer.owner.thaw()
+        assert not computer.owner.frozen
+
+
 def test_a_state_folder_that_cannot_be_used_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))

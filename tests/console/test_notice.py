@@ -122,8 +122,8 @@ async def test_what_agents_have_chosen_is_text_whatever_is_in_it(
         assert json.loads(shown(record)[1][-4]).startswith("-x &quot;")
     text = shown(record)[0][-1]
     assert text.startswith(
-        "-x &quot;&#x27;&lt;b&gt;&amp;$(touch pwned)`touch pwned`;\\u001b[2J\\u202e\\n\\u0000\\ud800 %s"
-    )
+        r"-x &quot;&#x27;&lt;b&gt;&amp;$(touch pwned)`touch pwned`;\\u001b[2J\\u202e\\n\\u0000\\ud800 %s"
+    )  # notify-send reads them as those of C
     assert len(text) < 400
     assert not (tmp_path / "pwned").exists()
 

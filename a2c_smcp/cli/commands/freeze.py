@@ -38,6 +38,8 @@ class FreezeTarget:
     ca: options.CA = None
 
     def __post_init__(self) -> None:
+        if "" in (self.name, self.office, self.computer):
+            raise WrongUse("A name is empty", "Give one, or leave the option out.")
         if self.everything and (self.office or self.computer):
             raise WrongUse("--all does not go with --office or --computer", "Give either.")
         if self.name and not self.is_here:
@@ -45,7 +47,7 @@ class FreezeTarget:
 
     @property
     def is_here(self) -> bool:
-        return not (self.office or self.computer or self.everything)
+        return self.office is None and self.computer is None and not self.everything
 
     def client(self) -> AdminClient:
         return AdminClient(url=self.url, admin_key=self.admin_key, ca=self.ca)
@@ -61,8 +63,8 @@ def freeze(
 ) -> None:
     """Stop everything: cancel what runs on computers and refuse every request to them, until `a2c-smcp thaw`.
 
-    On this machine, as its owner: all of its computers, or --name. It counts within a second, and for those that are
-    started later.
+    On this machine, as its owner: all of its computers, or --name. It counts within a second, also for
+    those of them that do not run now.
 
     On a Server, as its operator: an office, a computer or all. It holds on all nodes, over restarts, and for computers
     that come back or join later. Nobody is disconnected. No time ends it. The Server has to be started with

@@ -142,6 +142,10 @@ class ToolCalls:
     def freeze(self, state: FreezeState) -> None:
         """Cancel all calls, and what waits for their next requests."""
         self.in_flight.freeze(lambda: state.named(CallFrozen))
+        self.end_rounds()
+
+    def end_rounds(self) -> None:
+        """End what waits for the next request of an agent."""
         self.live.parked.drop(lambda caller: True)
         self.approval.close()
 

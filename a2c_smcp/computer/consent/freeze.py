@@ -43,6 +43,7 @@ E = TypeVar("E", Frozen, CallFrozen)
 _INTERVAL = 0.2  # seconds between two looks at the file
 _LONGEST = 200  # characters of a reason
 _END = 1e11  # seconds: no time is later
+_UNKNOWN = "nobody knows whether it is frozen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,9 @@ class FreezeState:
     reason: str = ""
     where: str = ""
     since: float = field(default_factory=time.time, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", escaped(" ".join(self.reason.split()))[:_LONGEST])
 
     def __str__(self) -> str:
         word = "frozen since" if self.is_frozen else "released"
@@ -83,7 +87,17 @@ class FreezeFile:
     @staticmethod
     def computers(folder: Path) -> list[str]:
         """Return the names of the computers that have been started here, or frozen."""
-        return sorted(path.read_text("utf-8") for path in (folder / "freezes").glob("*.name"))
+        names = (path.read_bytes() for path in (folder / "freezes").glob("*.name"))
+        return sorted(name.decode("utf-8", "replace") for name in names)
+
+    @staticmethod
+    def may_be_in(folder: Path) -> bool:
+        """True if a state may be kept there, although it cannot be read."""
+        try:
+            (folder / "freezes").lstat()
+        except OSError as error:
+            return not isinstance(error, FileNotFoundError | NotADirectoryError)
+        return True
 
     def read(self) -> FreezeState:
         """Return the state: frozen, if the file cannot be read."""
@@ -96,7 +110,7 @@ class FreezeFile:
             fault = f"{self.path}: not the state of a computer"
         except PrivateFileUnusable as error:
             fault = str(error)
-        return FreezeState(True, "nobody knows whether it is frozen", fault)
+        return FreezeState(True, _UNKNOWN, fault)
 
     def write(self, state: FreezeState) -> None:
         """Raises `ConfigError`."""
@@ -121,7 +135,7 @@ class OwnersFreeze:
     # A person's word
 
     def freeze(self, reason: str, where: str) -> None:
-        self._become(FreezeState(True, escaped(" ".join(reason.split())[:_LONGEST]), where))
+        self._become(FreezeState(True, reason, where))
         self._write()
 
     def thaw(self, where: str) -> None:
@@ -165,6 +179,8 @@ class OwnersFreeze:
             self._file = FreezeFile(folder, computer)
         except OSError as error:
             logger.warning("a freeze of this computer cannot be kept in %s: %s", folder, error.strerror)
+            if FreezeFile.may_be_in(folder):
+                self._become(FreezeState(True, _UNKNOWN, f"{folder}: {error.strerror}"))
             return
         self._stamp = stamp(self._file.path)
         if self._is_written:
@@ -207,6 +223,9 @@ class OwnersFreeze:
                 if not began.is_frozen:
                     limit.reschedule(0)
                     self._passing[limit] = state
-        for told in self.on_change:
-            told(state)
+        for tell in self.on_change:
+            try:
+                tell(state)
+            except Exception:
+                logger.exception("not everything was told that this computer is %s", state)
         logger.warning("this computer is %s", state)

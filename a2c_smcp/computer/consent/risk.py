@@ -65,7 +65,7 @@ _CLAIMS = (
 )
 _MORE = (("repeats", "idempotentHint"), ("internet", "openWorldHint"))
 _MOST_AGENTS, _MOST_FACTS = 100, 1000
-_MOST_VALUES, _MOST_UNUSUAL = 500, 8
+_MOST_VALUES, _MOST_UNUSUAL = 100, 8
 _FREE_TEXT = 4
 """An argument with so many words that were allowed is free text, of which no word is unusual."""
 _LONGEST_TEXT, _LONGEST_PATH = 4096, 1024
@@ -214,7 +214,7 @@ def _values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         if path := _as_path(text):
             yield "folder", argument, os.path.dirname(os.path.normpath(path)) or "."  # noqa: PTH120
         elif _URL.match(text):
-            yield "host", argument, web_host(text) or text.partition("?")[0]
+            yield "host", argument, web_host(text) or text.partition("?")[0][:_LONGEST_PATH]
         elif _WORD.fullmatch(text):
             yield "word", argument, text
 

@@ -276,7 +276,10 @@ class AgentRequests:
         if state.is_frozen:
             self.calls.freeze(state)
             self.uploads.drop(lambda caller: True)
-        self.notify("state")
+            self.notify("state")
+        else:
+            for update in ("state", "tool_list", "desktop", "skills"):
+                self.notify(update)
 
     async def watch_logs(self, caller: Caller, server: str | None, level: str) -> None:
         """Tell an agent the messages of a server, or of all, of this level and above, as long as it is there.

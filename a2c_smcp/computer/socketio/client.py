@@ -12,7 +12,7 @@ from secrets import token_hex
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from a2c_smcp import smcp
+from a2c_smcp import mcp_events, smcp
 from a2c_smcp.computer.calls.incoming import CallOptions, IncomingCall
 from a2c_smcp.computer.calls.journal import Journal
 from a2c_smcp.computer.consent.approval import Caller
@@ -324,6 +324,9 @@ class SMCPComputerClient:
         agent = data.get("agent", data.get(OLDER_FIELDS["agent"]))
         if name == smcp.LEAVE_OFFICE_NOTIFICATION and data.get("lost") is True and "computer" not in data:
             self._agents.withdraw(self._office)  # it may come back: see `_take_place`
+        elif name == mcp_events.UPDATE_STATE_NOTIFICATION and data.get("computer") == self._agents.name:
+            if data.get("frozen") is True:  # an operator has: calls in flight are cancelled one by one
+                self._agents.calls.end_rounds()
         elif not isinstance(agent, str):
             return
         elif name == smcp.CANCEL_TOOL_CALL_NOTIFICATION and isinstance(data.get("req_id"), str):
