@@ -118,14 +118,15 @@ async def answer(number: int, context: Any, params: Any) -> ElicitResult:
     return ElicitResult(action="accept", content={"people": number + 1, "place": "terrace"})
 
 
-async def use(session: Any, number: int) -> list[tuple[set[float | None], str, str]]:
+async def use(session: Any, number: int) -> list[tuple[set[float], str, str]]:
     """The totals in its progress, the result of a question, and a sum, in each of some rounds."""
     found = []
     for _ in range(ROUNDS):
-        totals: set[float | None] = set()
+        totals: set[float] = set()
 
         async def report(value: float, total: float | None, message: str | None, heard: Any = totals) -> None:
-            heard.add(total)
+            if total is not None:  # a report that the call waits has none
+                heard.add(total)
 
         cooking = session.call_tool("cook", {"dishes": number + 2, "seconds": 0.01}, progress_callback=report)
         _, booked, added = await asyncio.gather(
