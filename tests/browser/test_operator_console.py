@@ -84,9 +84,9 @@ def test_a_call_is_shown_while_it_runs_and_when_it_has_ended(page: Any, server: 
     number = re.match(r"42/smcp,(\d+)", asked)
     assert number
     tablet.socket.send(f"43/smcp,{number[1]}" + json.dumps([{"content": [], "isError": True}]))
-    page.wait_for_selector("#ended tr:has-text('read_file') >> text=tool_error")
+    page.wait_for_selector("#ended tr:has-text('read_file') >> text=tool error")
     opened(page, server, "/")
-    page.wait_for_selector("#troubled tr:has-text('tablet') >> text=tool_error")
+    page.wait_for_selector("#troubled tr:has-text('tablet') >> text=tool error")
     chinese = page.context.browser.new_context(locale="zh-CN", storage_state=page.context.storage_state()).new_page()
     opened(chinese, server, "/")
     chinese.wait_for_selector("#troubled tr:has-text('tablet') >> text=工具错误")

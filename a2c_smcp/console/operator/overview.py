@@ -298,11 +298,12 @@ class OverviewPage:
 
 
 def _last_failure(view: View, numbers: ComputerNumbers) -> Child:
-    """The end of the last call that failed, such as `timeout 408`, and its time."""
+    """The end of the last call that failed, such as `timed out 408`, and its time."""
     if not numbers.last_failure or not numbers.failed_at:
         return "–"
-    outcome, _, code = numbers.last_failure.partition(" ")
-    return joined(view.words(outcome), " ", code, " ", clock_time(numbers.failed_at))
+    end = numbers.last_failure.rstrip("0123456789")
+    code = numbers.last_failure.removeprefix(end)
+    return joined(view.words(end.strip()), " ", code, " ", clock_time(numbers.failed_at))
 
 
 def _trouble(numbers: ComputerNumbers) -> float:

@@ -164,7 +164,7 @@ class History:
         result, seconds = call.result, time.monotonic() - call.until + call.timeout
         assert result
         is_fine = result.outcome in _FINE
-        reason = None if is_fine else f"{result.outcome} {result.code}" if result.code else result.outcome
+        reason = None if is_fine else f"{result.end} {result.code}" if result.code else result.end
         self._ended.append(
             EndedRow(
                 now,
