@@ -4,14 +4,14 @@ All freezes are one text with a number that only grows. It is in the store that 
 compare-and-swap, and in a file of each node. Of two texts the one with the larger number counts, and of equal ones
 both: a node that was away learns what it has missed, a store that has lost its memory gets it back, and while the store
 is out of reach the last known text holds. A freeze is in force on its own node before it is written, and is written
-later if it cannot be now; a thaw is in force once it is written, and refused otherwise.
+later if it cannot be now, also after a restart; a thaw is in force once it is written, and refused otherwise.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -65,6 +65,12 @@ class _KnownFreezes(msgspec.Struct, frozen=True):
     frozen: tuple[Freeze, ...] = ()
 
 
+class _KeptFreezes(_KnownFreezes, frozen=True):
+    """What is in the file of a node: beside what all know, the freezes that are not in the store yet."""
+
+    unwritten: tuple[Freeze, ...] = ()
+
+
 class Freezes:
     """The freezes that this node knows. With `path` they outlive it. `on_change` gets those before the change."""
 
@@ -73,11 +79,12 @@ class Freezes:
         self._shared, self._path, self._background = shared, path, background
         self.on_change: Callable[[Mapping[FreezeScope, Freeze]], None] = lambda before: None
         self.unkept = "" if shared or path else "this Server has no folder for its state"
-        self._known = _read(path)
-        self._unwritten: dict[FreezeScope, Freeze] = {}
+        kept = _read(path)
+        self._known = _KnownFreezes(kept.number, kept.frozen)
+        self._unwritten = {freeze.scope: freeze for freeze in kept.unwritten}
         self._turn = asyncio.Lock()
         self._is_writing_later = False
-        self.by_scope = {freeze.scope: freeze for freeze in self._known.frozen}
+        self.by_scope = {freeze.scope: freeze for freeze in kept.frozen} | self._unwritten
 
     @property
     def number(self) -> int:
@@ -88,8 +95,11 @@ class Freezes:
         """The freeze that a request to a computer meets, the widest first."""
         return freeze_of(self.by_scope, office, computer)
 
-    async def freeze(self, freeze: Freeze) -> None:
-        """Put a freeze in force. Raises `BadRequest`; and `Unavailable` if only this node knows of it so far."""
+    def freeze(self, freeze: Freeze) -> Awaitable[None]:
+        """Put a freeze in force on this node at once. Raises `BadRequest` and `RateLimited`.
+
+        What is returned is to be awaited: it writes the freeze, and raises `Unavailable` if only this node knows of it.
+        """
         for field, name in (("office", freeze.office), ("computer", freeze.computer)):
             if name is not None and (fault := fault_in(name)):
                 raise BadRequest(f"{field}: {fault}", field=field)
@@ -101,25 +111,38 @@ class Freezes:
             raise RateLimited(f"at most {_MOST} offices and computers are frozen one by one: freeze all")
         self._unwritten[freeze.scope] = freeze
         self._apply(self._known)
+        return self._write_or_try_again()
+
+    async def _write_or_try_again(self) -> None:
         try:
             await self._write()
         except Unavailable as error:
-            self._write_later()
             here = "in force on this node, and on the others once they share their store again"
             raise Unavailable(f"{here} ({error.about})") from None
+        finally:
+            if self._unwritten:
+                self._write_later()
 
     async def thaw(self, scope: FreezeScope) -> Freeze:
-        """End a freeze, and return it. Raises `NotFound`, and `Unavailable` without effect."""
+        """End a freeze, and return it.
+
+        Raises `NotFound`, and `Unavailable`: then nothing was thawed, unless just the store's answer was lost.
+        """
         freeze = await self._write(without=scope)
         assert freeze
         return freeze
 
     def read(self, text: str | None) -> None:
-        """Apply what another node has written, or what the store has when this node begins or is back."""
+        """Apply what another node has written, or what the store has when this node begins or is back.
+
+        If the store has less, it is written there, once this node may write.
+        """
         stored = _decode(text)
         if stored.number > self._known.number:
+            written = set(stored.frozen)
+            self._unwritten = {freeze.scope: freeze for freeze in self._unwritten.values() if freeze not in written}
             self._apply(stored)
-        elif stored != self._known:
+        if (self._unwritten or stored != self._known) and self._shared and self._shared.is_ready:
             self._write_later()
 
     async def _write(self, without: FreezeScope | None = None) -> Freeze | None:
@@ -156,7 +179,8 @@ class Freezes:
             self.on_change(before)
         if self._path:
             try:
-                replace_file(self._path, _encode(_KnownFreezes(known.number, tuple(self.by_scope.values()))))
+                kept = _KeptFreezes(known.number, known.frozen, tuple(self._unwritten.values()))
+                replace_file(self._path, _encode(kept))
             except OSError as error:
                 self.unkept = "" if self._shared else f"{self._path} cannot be written: {error.strerror}"
                 logger.warning("what is frozen cannot be kept: %s: %s", self._path, error.strerror)
@@ -197,17 +221,17 @@ def _take_out(frozen: dict[FreezeScope, Freeze], scope: FreezeScope) -> Freeze:
     return frozen.pop(scope)
 
 
-def _read(path: Path | None) -> _KnownFreezes:
+def _read(path: Path | None) -> _KeptFreezes:
     try:
-        return _decode(path.read_bytes() if path else None)
+        return msgspec.json.decode(path.read_bytes(), type=_KeptFreezes) if path else _KeptFreezes()
     except FileNotFoundError:
-        return _KnownFreezes()
+        return _KeptFreezes()
     except (OSError, ValueError) as error:
         why = f"what is frozen cannot be read ({type(error).__name__})"
         raise ConfigError(f"{path}: {why}; without this file nothing is frozen") from None
 
 
-def _decode(text: str | bytes | None) -> _KnownFreezes:
+def _decode(text: str | None) -> _KnownFreezes:
     return msgspec.json.decode(text, type=_KnownFreezes) if text else _KnownFreezes()
 
 

@@ -107,7 +107,7 @@ class Handlers:
         seats = yield from self._seats(received.connection)
         office = yield from (wait(self._newest(office_id)) if self.is_shared else self._office(office_id))
         listed = offices.list_room(received.event, seats, office, fields)
-        for row in listed["sessions"]:
+        for row in listed["sessions"] if self._freezes.by_scope else ():
             if row["role"] == "computer" and self._freezes.of(office_id, row["name"]):
                 row["frozen"] = True  # type: ignore[typeddict-unknown-key]
         return answer_with(listed)

@@ -296,7 +296,7 @@ class Seating(DirectoryListener):
         """Ends the calls in what is frozen, and tells agents and computers whose state has changed."""
         self._calls.end_frozen()
         for office_id in self._connections.office_ids():
-            if office := self._directory.cached_office(office_id):
+            if office := self._directory.last_office(office_id):
                 self._tell_frozen(office, before, office.computers.values())
 
     def _tell_frozen(self, office: Office, before: Mapping[FreezeScope, Freeze], members: Iterable[Member]) -> None:

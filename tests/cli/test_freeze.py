@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
 
+from a2c_smcp.cli.serving.mounts import freezes_file
+from a2c_smcp.files import default_folder
+from a2c_smcp.server.auth.api_keys import hash_key
 from tests.conftest import Hub, Seat
 from tests.peer import Peer
 from tests.stage.calls import Gate, running_call
-from tests.stage.operators import ADMIN
+from tests.stage.operators import ADMIN, freeze
 from tests.stage.place import Ended, Place
+from tests.stage.program import Starts, starts
 
 pytestmark = pytest.mark.covers("freeze")
+__all__ = ["starts"]
 
 Run = Callable[..., Awaitable[Ended]]
 
@@ -96,3 +102,30 @@ async def test_without_an_office_it_is_this_machine(run: Run) -> None:
     assert json.loads((await run("freeze", "--json")).out) == {"frozen": ["laptop"]}
     assert json.loads((await run("thaw", "--json")).out) == {"thawed": ["laptop"]}
     assert "no computer of this machine is frozen" in (await run("thaw")).err
+
+
+@pytest.mark.one_process
+async def test_a_server_does_not_start_with_a_state_folder_that_cannot_be_used(place: Place) -> None:
+    for words in ((), ("--admin-key", ADMIN)):
+        folder = place.state / default_folder().name
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)
+        (await place.run("server", "--port", "0", *words)).refused(1, "frozen", str(folder))
+        rmtree(folder)
+        folder.touch()
+        (await place.run("server", "--port", "0", *words)).refused(1, "frozen", str(folder))
+        folder.unlink()
+
+
+def test_without_a_place_for_a_state_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert [freezes_file("http://127.0.0.1:1", has_operators=wanted) for wanted in (True, False)] == [None, None]
+
+
+async def test_a_server_with_a_file_of_admin_keys_keeps_what_is_frozen(starts: Starts, tmp_path: Path) -> None:
+    keys = tmp_path / "admin-keys.json"
+    keys.write_text(json.dumps({hash_key(ADMIN): {"principal": "boss", "roles": ["operator"]}}), "utf-8")
+    keys.chmod(0o600)
+    server = await starts("--admin-keys-file", keys, XDG_STATE_HOME=str(tmp_path / "state"))
+    assert (await freeze(server.url, office="desk"))["unkept"] == ""

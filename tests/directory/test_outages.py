@@ -43,6 +43,17 @@ async def two_nodes(start: Start) -> tuple[Node, Node]:
     return one, two
 
 
+async def test_what_is_frozen_is_read_before_a_node_that_is_back_serves_anybody(valkey: Valkey, start: Start) -> None:
+    node, is_serving = await start("n1", pace=QUICK), list[bool]()
+    node.ear.freezes_read = lambda text: is_serving.append(node.is_leased)  # type: ignore[method-assign]
+    valkey.kill()
+    await until(lambda: not node.is_leased)
+    valkey.start()
+    await until(lambda: node.is_ready, HEALING)
+    assert is_serving
+    assert not is_serving[0]
+
+
 async def refused_at_once(node: Node) -> None:
     """Everything that needs the store is refused, quickly."""
     with within(2):

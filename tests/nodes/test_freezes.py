@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -14,9 +15,10 @@ import pytest
 
 from a2c_smcp.computer import Computer
 from a2c_smcp.server.cluster.memory import Pace
+from tests.cluster import serving_node
 from tests.computer.hosted import hosted
 from tests.nodes.conftest import SECRET, Record, Start
-from tests.nodes.processes import Cluster, NodeProcess
+from tests.nodes.processes import QUICK, Cluster, NodeProcess
 from tests.peer import Peer
 from tests.stage.calls import RESULT, Gate, running_call, verdict
 from tests.stage.operators import ADMIN, freeze, operate, thaw
@@ -217,3 +219,96 @@ async def test_freezes_on_several_nodes_at_once_all_hold(stage: Stage) -> None:
         assert len(listed["freezes"]) == len(places)
     await asyncio.gather(*(thaw(node.url, office=f"office-{number}") for number, node in enumerate(places)))
     assert (await operate(stage.two.url, "GET", "freezes"))[1] == {"freezes": []}
+
+
+def acts_of(audit: Path) -> list[tuple[str, str]]:
+    """What operators have done, as a node has recorded it."""
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    return [(line["action"], line["office"]) for line in lines if line.get("event") == "operator"]
+
+
+async def test_each_freeze_is_one_entry_of_the_audit_of_the_node_that_was_asked(
+    valkey: Valkey, prefix: str, tmp_path: Path
+) -> None:
+    files = [tmp_path / "n1.jsonl", tmp_path / "n2.jsonl"]
+    offices = [f"office-{number}" for number in range(10)]
+    async with AsyncExitStack() as stack:
+        nodes = [serving_node(valkey.url, prefix, file.stem, admin_key=ADMIN, audit=file) for file in files]
+        one, two = [await stack.enter_async_context(node) for node in nodes]
+        for office in offices:
+            await freeze(one.url, office=office)
+        for office in offices:
+            await freeze(two.url, office=office, reason="another")
+            await thaw(two.url, office=office)
+    assert acts_of(files[0]) == [("freeze", office) for office in offices]
+    assert acts_of(files[1]) == [(action, office) for office in offices for action in ("freeze", "thaw")]
+
+
+async def test_a_freeze_that_was_not_written_yet_outlives_its_node_and_changes_of_others(
+    valkey: Valkey, prefix: str, tmp_path: Path
+) -> None:
+    def node(name: str) -> Any:
+        options = {"admin_key": ADMIN, "freezes": tmp_path / f"{name}.json", "audit": tmp_path / f"{name}.jsonl"}
+        return serving_node(valkey.url, prefix, name, pace=QUICK, **options)
+
+    async with node("n2") as two:
+        async with node("n1") as one:
+            valkey.kill()
+            for node_url in (one.url, two.url):
+                await until_it_is_refused(node_url)
+            status, _ = await operate(one.url, "POST", "freeze", json={"office": "den", "reason": "an incident"})
+            assert status == 503
+        valkey.start()
+        for office in ("attic", "cellar"):
+            await until_it_goes(lambda office=office: freeze(two.url, office=office))
+        async with node("n1") as one:
+            for node_url in (one.url, two.url):
+                await until_it_goes(lambda node_url=node_url: all_are_frozen(node_url, {"attic", "cellar", "den"}))
+            await thaw(two.url, office="den")
+            await until_it_goes(lambda: all_are_frozen(one.url, {"attic", "cellar"}))
+    assert ("freeze", "den") in acts_of(tmp_path / "n1.jsonl")
+
+
+async def until_it_is_refused(url: str) -> None:
+    """Until a node knows that its store is away."""
+
+    async def look() -> None:
+        assert (await operate(url, "POST", "thaw", json={"office": "nowhere"}))[0] == 503
+
+    await until_it_goes(look)
+
+
+async def all_are_frozen(url: str, offices: set[str]) -> None:
+    _, listed = await operate(url, "GET", "freezes")
+    assert {row["office"] for row in listed["freezes"]} == offices
+
+
+async def test_a_thaw_whose_answer_is_lost_is_recorded_as_an_attempt(
+    valkey: Valkey, prefix: str, tmp_path: Path
+) -> None:
+    audit = tmp_path / "n1.jsonl"
+    async with serving_node(valkey.url, prefix, "n1", pace=QUICK, admin_key=ADMIN, audit=audit) as node:
+        await freeze(node.url, office="desk")
+        valkey.kill()
+        await until_it_is_refused(node.url)
+        assert (await operate(node.url, "POST", "thaw", json={"office": "desk"}))[0] == 503
+    assert acts_of(audit) == [("freeze", "desk"), ("try to thaw", "desk")]
+
+
+async def test_agents_of_nodes_whose_lease_has_ended_are_told_of_a_freeze(
+    valkey: Valkey, prefix: str, stack: AsyncExitStack
+) -> None:
+    nodes = [serving_node(valkey.url, prefix, name, pace=QUICK, admin_key=ADMIN) for name in ("n1", "n2")]
+    hubs = [await stack.enter_async_context(node) for node in nodes]
+    peers = []
+    for number, hub in enumerate(hubs):
+        for role, name in (("agent", "planner"), ("computer", "laptop")):
+            peers.append(await Peer.connect(hub.url))
+            stack.push_async_callback(peers[-1].close)
+            await peers[-1].join(role, name, f"office-{number}", instance=f"{SECRET}-{number}")
+    valkey.kill()
+    await until(lambda: not any(hub.app.settings.directory.is_leased for hub in hubs))
+    assert (await operate(hubs[1].url, "POST", "freeze", json={"all": True}))[0] == 503
+    valkey.start()
+    for peer in peers:
+        await peer.hears("notify:update_state", computer="laptop", frozen=True)

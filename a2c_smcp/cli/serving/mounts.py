@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -118,22 +119,33 @@ def mount_offices(app: SMCPApp, place: str, options: MCPOptions) -> socket.socke
 
 
 def _kept_file(place: str, office: str, ending: str) -> Path | None:
-    """A file of names of tools, grants or freezes, which a restart keeps; `None` if there is no place for it."""
+    """A file of names of tools or grants, which a restart keeps; `None` if there is no place for it."""
     try:
         return kept_file(place, office, ending)
     except (OSError, NotPrivate) as error:
-        logger.warning("names of tools, grants and freezes may be lost with a restart: %s", error)
+        logger.warning("names of tools and grants may be lost with a restart: %s", error)
         return None
 
 
 def freezes_file(place: str, *, has_operators: bool) -> Path | None:
     """The file of what is frozen on a Server that listens at the URL `place`.
 
-    Without operators it is read only: what is frozen stays so. `None` if there is no place for it.
+    Without operators it is read only: what is frozen stays so. `None` if there is no place for it. Raises `ConfigError`
+    if there is one that cannot be used: nobody knows then what is frozen.
     """
     try:
-        return _kept_file(place, "", "freezes.json") if has_operators or default_folder().is_dir() else None
+        is_there = os.path.lexists(default_folder())
+        if not (has_operators or is_there):
+            return None
     except (OSError, RuntimeError):  # this user has no home
+        return None
+    try:
+        return kept_file(place, "", "freezes.json")
+    except (OSError, NotPrivate) as error:
+        if is_there:
+            why = error.about if isinstance(error, NotPrivate) else error
+            raise ConfigError(f"the state folder says what is frozen, and cannot be used: {why}") from None
+        logger.warning("what is frozen may be lost with a restart: %s", error)
         return None
 
 

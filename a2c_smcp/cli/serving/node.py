@@ -262,7 +262,8 @@ def _print(words: str, **facts: object) -> None:
 
 
 def _app(settings: Settings, identity: NodeIdentity | None, place: str) -> SMCPApp:
-    freezes = freezes_file(place, has_operators=bool(settings.admin_key or identity))
+    has_operators = bool(settings.admin_key or settings.admin_keys_file or identity)
+    freezes = freezes_file(place, has_operators=has_operators)
     directory = directory_at(identity.redis, identity.node, identity.url or "") if identity else None
     return create_app(replace(settings, directory=directory, freezes=freezes))
 

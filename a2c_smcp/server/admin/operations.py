@@ -405,16 +405,20 @@ class Operations:
     async def freeze(self, scope: FreezeScope, reason: str, who: Who) -> FreezeChange:
         """Freeze a computer, an office or the Server. Raises `BadRequest`, and `Unavailable` as `Freezes.freeze`."""
         freeze = Freeze(*scope, reason.strip(), who.name or who.address or "", time.time())
-        try:
-            await self._freezes.freeze(freeze)
-        finally:
-            if self._freezes.by_scope.get(scope) is freeze:
-                self._report_freeze("freeze", who, freeze)
+        written = self._freezes.freeze(freeze)
+        self._report_freeze("freeze", who, freeze)
+        await written
         return await self._frozen(freeze)
 
     async def thaw(self, scope: FreezeScope, who: Who) -> FreezeChange:
-        """End a freeze. Raises `NotFound`, and `Unavailable` without effect."""
-        freeze = await self._freezes.thaw(scope)
+        """End a freeze. Raises `NotFound` and `Unavailable` as `Freezes.thaw`."""
+        known = self._freezes.by_scope.get(scope)
+        try:
+            freeze = await self._freezes.thaw(scope)
+        except Unavailable:
+            if known:  # its end may be written, and just the answer lost
+                self._report_freeze("try to thaw", who, known)
+            raise
         self._report_freeze("thaw", who, freeze)
         return await self._frozen(freeze)
 

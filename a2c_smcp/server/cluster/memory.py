@@ -162,6 +162,9 @@ class Directory(Protocol):
     def cached_office(self, office_id: str) -> Office | None:
         """The same as `office` without waiting; `None` if this node has no current snapshot."""
 
+    def last_office(self, office_id: str) -> Office | None:
+        """The same as `cached_office`, also while this node may not speak for its members."""
+
     def cached_seats(self, sid: str) -> tuple[Member, ...] | None:
         """The same as `seats` without waiting; `None` if this node does not know them."""
 
@@ -256,6 +259,9 @@ class MemoryDirectory:
 
     def cached_office(self, office_id: str) -> Office:
         return self._offices.get(office_id) or Office(office_id)
+
+    def last_office(self, office_id: str) -> Office:
+        return self.cached_office(office_id)
 
     def cached_seats(self, sid: str) -> tuple[Member, ...]:
         return tuple(self._seats.get(sid, {}).values())

@@ -10,8 +10,8 @@ joins them. The node is in one of three states:
 
 - Out of reach: `office`, `seats`, `holder`, `commit`, `announce` and `post` raise `Unavailable` at once. What is cached
   is given out until the lease has ended by this node's own clock.
-- `_come_back` takes a lease, subscribes, and seats this node's members again, in this order: what is published from the
-  subscription on is heard, and nothing is served before the store agrees with the node.
+- `_come_back` takes a lease, subscribes, reads what is frozen, and seats this node's members again, in this order: what
+  is published from the subscription on is heard, and nothing is served before the store agrees with the node.
 - Not complete: the store was restarted without its memory and still awaits other nodes. Members of this node are
   served; no newcomer is seated, and the mirror does not catch up yet, because members of nodes that are not back would
   seem to have left.
@@ -184,7 +184,10 @@ class RedisDirectory:
         return await self._store.seats(sid)
 
     def cached_office(self, office_id: str) -> Office | None:
-        return self._mirror.office(office_id) if self._lease.is_held else None
+        return self.last_office(office_id) if self._lease.is_held else None
+
+    def last_office(self, office_id: str) -> Office | None:
+        return self._mirror.office(office_id)
 
     def cached_seats(self, sid: str) -> tuple[Member, ...] | None:
         if not self._lease.is_held:
@@ -328,17 +331,19 @@ class RedisDirectory:
         await self._lease.subscribe(self._inbox(self.node))
         await self._lease.subscribe(f"{self._prefix}{_WITHHELD}")
         await self._lease.subscribe(f"{self._prefix}{FREEZES}")
+        store, _ = self._lease.store
+        frozen = await store.kept(FREEZES)
+        self.listener.freezes_read(frozen)
         await self._in_batches(self._follow, self._mirror.own_offices())
         if is_return:
             await self._seat_again()
-        store, _ = self._lease.store
         self._is_complete = not await store.settle(self.node)
         await self._lease.beat()
         self.listener.keys_withheld(await store.withheld())
-        self.listener.freezes_read(await store.kept(FREEZES))
         if not is_return and (sids := {sid for sid, _, _ in await store.held(self.node)}):
             self.listener.seats_inherited(sids)  # of an earlier process of this name
         self._is_back, self.refusal = True, ""
+        self.listener.freezes_read(frozen)  # the store may have forgotten some, which can be written now
         await self._catch_up()
         if is_return:
             await self._lease.publish_return()
