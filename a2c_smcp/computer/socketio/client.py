@@ -324,9 +324,8 @@ class SMCPComputerClient:
         agent = data.get("agent", data.get(OLDER_FIELDS["agent"]))
         if name == smcp.LEAVE_OFFICE_NOTIFICATION and data.get("lost") is True and "computer" not in data:
             self._agents.withdraw(self._office)  # it may come back: see `_take_place`
-        elif name == mcp_events.UPDATE_STATE_NOTIFICATION and data.get("computer") == self._agents.name:
-            if data.get("frozen") is True:  # an operator has: calls in flight are cancelled one by one
-                self._agents.calls.end_rounds()
+        elif name == mcp_events.UPDATE_STATE_NOTIFICATION:
+            self._on_freeze(data)
         elif not isinstance(agent, str):
             return
         elif name == smcp.CANCEL_TOOL_CALL_NOTIFICATION and isinstance(data.get("req_id"), str):
@@ -336,6 +335,11 @@ class SMCPComputerClient:
         elif name == smcp.ENTER_OFFICE_NOTIFICATION:
             seat = data.get("seat")
             self._take_place(Caller(self._office, agent, seat=seat if isinstance(seat, str) else ""))
+
+    def _on_freeze(self, data: dict[str, Any]) -> None:
+        """An operator has frozen a computer: calls in flight are cancelled one by one, the rest of this one ends here."""
+        if data.get("computer") == self._agents.name and data.get("frozen") is True:
+            self._agents.calls.end_rounds()
 
     def _take_place(self, agent: Caller) -> None:
         """The agent of the office is this one now. All of the one before it ends, unless it is the same, who is back.
