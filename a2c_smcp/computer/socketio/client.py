@@ -337,7 +337,7 @@ class SMCPComputerClient:
             self._take_place(Caller(self._office, agent, seat=seat if isinstance(seat, str) else ""))
 
     def _on_freeze(self, data: dict[str, Any]) -> None:
-        """An operator has frozen a computer: calls in flight are cancelled one by one, the rest of this one ends here."""
+        """An operator has frozen a computer. Its calls in flight are cancelled one by one; all else ends here."""
         if data.get("computer") == self._agents.name and data.get("frozen") is True:
             self._agents.calls.end_rounds()
 
