@@ -12,7 +12,7 @@ import sys
 import termios
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +201,8 @@ async def on_a_terminal(
         yield program
     finally:
         if process.returncode is None:
-            process.kill()
+            with suppress(ProcessLookupError):  # it ends in this moment
+                process.kill()
             await process.wait()
         asyncio.get_running_loop().remove_reader(master)
         os.close(slave)
