@@ -90,7 +90,7 @@ class AgentBase(AgentEvents):
 
     @property
     def frozen_computers(self) -> list[str]:
-        """Those of these computers that let nothing through, by the word of their owner or of an operator."""
+        """The computers that let nothing through, by the word of their owner or of an operator."""
         return [str(seat) for seat in self._flows.toolbox.seats() if seat in self._flows.frozen]
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import aiohttp
 
@@ -28,6 +28,9 @@ _BAD_REQUEST, _UNAUTHENTICATED, _NOT_FOUND = 400, 401, 404
 _LONGEST_LINE = 1024 * 1024
 
 T = TypeVar("T")
+AdminKey: TypeAlias = Annotated[
+    str | None, options.option("A2C_ADMIN_KEY", "--admin-key", "Your admin key, or that of the Server.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +41,7 @@ class AdminClient:
     """
 
     url: options.Url = options.DEFAULT_URL
-    admin_key: Annotated[
-        str | None, options.option("A2C_ADMIN_KEY", "--admin-key", "Your admin key, or that of the Server.")
-    ] = field(default=None, repr=False)
+    admin_key: AdminKey = field(default=None, repr=False)
     ca: options.CA = None
 
     def __post_init__(self) -> None:

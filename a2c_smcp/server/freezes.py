@@ -1,4 +1,4 @@
-"""What operators have frozen (WIRE §11): known on every node, kept over restarts, ended by a person only.
+"""Freezes by operators (WIRE §11): known on every node, kept over restarts, ended by a person only.
 
 All freezes are one text with a number that only grows. It is in the store that nodes share, where it is replaced by
 compare-and-swap, and in a file of each node. Of two texts the one with the larger number counts, and of equal ones
@@ -66,7 +66,7 @@ class _KnownFreezes(msgspec.Struct, frozen=True):
 
 
 class _KeptFreezes(_KnownFreezes, frozen=True):
-    """What is in the file of a node: beside what all know, the freezes that are not in the store yet."""
+    """The file of a node: beside what all know, the freezes that are not in the store yet."""
 
     unwritten: tuple[Freeze, ...] = ()
 

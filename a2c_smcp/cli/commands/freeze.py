@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from a2c_smcp.cli import options
-from a2c_smcp.cli.admin_client import AdminClient, moment, plural, run_with
+from a2c_smcp.cli.admin_client import AdminClient, AdminKey, moment, plural, run_with
 from a2c_smcp.cli.errors import Failed, WrongUse
 from a2c_smcp.cli.setup_files import set_freeze
 from a2c_smcp.cli.terminal import Terminal, put_json, put_table
@@ -21,7 +21,7 @@ _COLUMNS = ("frozen", "reason", "by", "since")
 
 @dataclass(frozen=True, kw_only=True)
 class FreezeTarget:
-    """What to freeze or thaw: computers of this machine, or of offices of the Server."""
+    """The target of a freeze or thaw: computers of this machine, or of offices of the Server."""
 
     name: Annotated[str | None, typer.Option(help="A computer of this machine, as its owner.", show_default=False)] = (
         None
@@ -32,9 +32,7 @@ class FreezeTarget:
     ] = None
     everything: Annotated[bool, typer.Option("--all", help="Every office of the Server.")] = False
     url: options.Url = options.DEFAULT_URL
-    admin_key: Annotated[
-        str | None, options.option("A2C_ADMIN_KEY", "--admin-key", "The admin key of the Server, not an API key.")
-    ] = field(default=None, repr=False)
+    admin_key: AdminKey = field(default=None, repr=False)
     ca: options.CA = None
 
     def __post_init__(self) -> None:
@@ -67,8 +65,8 @@ def freeze(
     those of them that do not run now.
 
     On a Server, as its operator: an office, a computer or all. It holds on all nodes, over restarts, and for computers
-    that come back or join later. Nobody is disconnected. No time ends it. The Server has to be started with
-    --admin-key.
+    that come back or join later. Nobody is disconnected. No time ends it. The Server needs --admin-key or
+    --admin-keys-file.
 
     Examples:
 

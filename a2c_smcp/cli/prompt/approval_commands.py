@@ -18,7 +18,7 @@ from a2c_smcp.computer.consent.rules import seconds_in
 from a2c_smcp.protocol.questions import Answer
 
 _USUALLY, _FOR_GOOD = "1h", "good"
-"""How long a grant lasts if its line does not say it, and the word for one without an end."""
+"""The time of a grant whose line does not say it, and the word for one without an end."""
 
 
 async def _show(console: Console, arguments: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the owner is shown of a call beside its arguments: what the tool does, and what is unusual about the call.
+"""Facts for the owner beside the arguments of a call: what its tool does, and what is unusual about it.
 
 What a tool does is what its MCP server says, which may be a lie: it is marked as claimed, unless the owner has said so
 or trusts the server (`servers` of the policy). It decides nothing.
@@ -79,14 +79,14 @@ _INDEX = re.compile(r"\[\d+\]")
 
 
 class Effect(NamedTuple):
-    """What a tool does, a key of `EFFECTS`. `is_claimed`: only its MCP server says so."""
+    """An effect of a tool, a key of `EFFECTS`. `is_claimed`: only its MCP server says so."""
 
     kind: str
     is_claimed: bool = False
 
 
 class Unusual(NamedTuple):
-    """What is unusual about a call, a key of `UNUSUAL`; with the argument and the value that it is about, masked."""
+    """An unusual fact of a call, a key of `UNUSUAL`; with the argument and the value that it is about, masked."""
 
     kind: str
     argument: str = ""
@@ -94,7 +94,7 @@ class Unusual(NamedTuple):
 
 
 class Risk(NamedTuple):
-    """What a person decides by, beside the arguments. The description of the tool is masked."""
+    """The facts that a person decides by, beside the arguments. The description of the tool is masked."""
 
     description: str = ""
     effects: tuple[Effect, ...] = ()

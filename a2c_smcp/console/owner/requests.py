@@ -272,7 +272,7 @@ def _sentence(view: View, english: str, **parts: str) -> Html:
 
 
 def _risk(view: View, risk: Risk, whole: str) -> Html:
-    """What the tool does and says, and what is unusual. Each is in words, not only in a sign and a colour."""
+    """Effects and description of the tool, and what is unusual. Each is in words, not only in a sign and a colour."""
     words, pills = view.words, []
     for kind, is_claimed in risk.effects:
         sign, text = EFFECTS[kind]

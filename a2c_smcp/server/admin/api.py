@@ -428,7 +428,7 @@ async def _body(receive: Receive) -> Mapping[str, object]:
 
 
 def _scope(body: Mapping[str, object]) -> FreezeScope:
-    """What is to be frozen or thawed. Raises `BadRequest` for an empty body: nobody freezes all by mistake."""
+    """The scope of a freeze or thaw. Raises `BadRequest` for an empty body: nobody freezes all by mistake."""
     office, computer, is_all = body.get("office"), body.get("computer"), body.get("all", False)
     if not isinstance(office, str | None) or not isinstance(computer, str | None) or not isinstance(is_all, bool):
         raise BadRequest("office and computer must be text, all must be true or false")

@@ -430,7 +430,7 @@ class Operations:
         self.report(action, who, office=freeze.office, computer=freeze.computer, reason=freeze.reason or None)
 
     async def _frozen(self, freeze: Freeze) -> FreezeChange:
-        """What became of a change, once all other nodes know it that answer."""
+        """The result of a change, once all other nodes know it that answer."""
         missing, (rows, _) = await asyncio.gather(self._unaware(), self.all_members())
         office, computer = freeze.scope
         there = [row for row in rows if row.role == "computer" and office in (None, row.office)]
